@@ -1,0 +1,224 @@
+"""The reply codes of AMQP 0-9-1 and the errors that carry them.
+
+One table for every part of the house: the domain raises, a session closes the channel or the
+connection with the code, the client raises the same class for what a broker answered, and the
+HTTP API maps the table to its own statuses.  Nothing here knows of frames or sockets.
+
+Source: AMQP 0-9-1 section 1.2 (constants) and RabbitMQ's choice of soft and hard errors.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final
+
+
+class AmqpError(Exception):
+    """An error with an AMQP reply code; `soft` ends the channel, else the connection ends.
+
+    `class_id` and `method_id` name the method at fault when it is known, else they are 0.
+    """
+
+    code: ClassVar[int] = 541
+    name: ClassVar[str] = "INTERNAL_ERROR"
+    soft: ClassVar[bool] = False
+
+    def __init__(self, text: str = "", class_id: int = 0, method_id: int = 0) -> None:
+        super().__init__(text)
+        self.text = text
+        self.class_id = class_id
+        self.method_id = method_id
+
+    @property
+    def reply_text(self) -> str:
+        """The text that goes on the wire, as clients expect it: `NOT_FOUND - no queue 'q' …`."""
+        return f"{self.name} - {self.text}" if self.text else self.name
+
+    def __str__(self) -> str:
+        return f"{self.code} {self.reply_text}"
+
+
+class SoftError(AmqpError):
+    """Closes the channel; the connection and its other channels go on."""
+
+    soft: ClassVar[bool] = True
+
+
+class HardError(AmqpError):
+    """Closes the connection."""
+
+
+class ContentTooLarge(SoftError):
+    """311: the body is larger than a peer accepts."""
+
+    code: ClassVar[int] = 311
+    name: ClassVar[str] = "CONTENT_TOO_LARGE"
+
+
+class NoRoute(SoftError):
+    """312: a mandatory message that no queue took (in basic.return)."""
+
+    code: ClassVar[int] = 312
+    name: ClassVar[str] = "NO_ROUTE"
+
+
+class NoConsumers(SoftError):
+    """313: an immediate message that no consumer could take."""
+
+    code: ClassVar[int] = 313
+    name: ClassVar[str] = "NO_CONSUMERS"
+
+
+class AccessRefused(SoftError):
+    """403: not allowed, by permission or because the name is reserved."""
+
+    code: ClassVar[int] = 403
+    name: ClassVar[str] = "ACCESS_REFUSED"
+
+
+class NotFound(SoftError):
+    """404: no such exchange or queue."""
+
+    code: ClassVar[int] = 404
+    name: ClassVar[str] = "NOT_FOUND"
+
+
+class ResourceLocked(SoftError):
+    """405: another connection's exclusive queue."""
+
+    code: ClassVar[int] = 405
+    name: ClassVar[str] = "RESOURCE_LOCKED"
+
+
+class PreconditionFailed(SoftError):
+    """406: an argument or a state does not fit."""
+
+    code: ClassVar[int] = 406
+    name: ClassVar[str] = "PRECONDITION_FAILED"
+
+
+class ConnectionForced(HardError):
+    """320: the operator or the broker ends the connection."""
+
+    code: ClassVar[int] = 320
+    name: ClassVar[str] = "CONNECTION_FORCED"
+
+
+class InvalidPath(HardError):
+    """402: the vhost's name is not valid."""
+
+    code: ClassVar[int] = 402
+    name: ClassVar[str] = "INVALID_PATH"
+
+
+class FrameError(HardError):
+    """501: a frame that cannot be read."""
+
+    code: ClassVar[int] = 501
+    name: ClassVar[str] = "FRAME_ERROR"
+
+
+class SyntaxFault(HardError):
+    """502 SYNTAX_ERROR: a frame whose fields hold no legal values."""
+
+    code: ClassVar[int] = 502
+    name: ClassVar[str] = "SYNTAX_ERROR"
+
+
+class CommandInvalid(HardError):
+    """503: a method that does not fit the state of the connection."""
+
+    code: ClassVar[int] = 503
+    name: ClassVar[str] = "COMMAND_INVALID"
+
+
+class ChannelFault(HardError):
+    """504 CHANNEL_ERROR: a channel that is not open, or open already."""
+
+    code: ClassVar[int] = 504
+    name: ClassVar[str] = "CHANNEL_ERROR"
+
+
+class UnexpectedFrame(HardError):
+    """505: a frame out of sequence, such as a body without a header."""
+
+    code: ClassVar[int] = 505
+    name: ClassVar[str] = "UNEXPECTED_FRAME"
+
+
+class ResourceFault(HardError):
+    """506 RESOURCE_ERROR: the broker has not enough resources."""
+
+    code: ClassVar[int] = 506
+    name: ClassVar[str] = "RESOURCE_ERROR"
+
+
+class AccessRefusedHard(HardError):
+    """403 while connecting: the login was refused."""
+
+    code: ClassVar[int] = 403
+    name: ClassVar[str] = "ACCESS_REFUSED"
+
+
+class NotAllowed(HardError):
+    """530: what the peer may not do, such as opening a vhost that is not there."""
+
+    code: ClassVar[int] = 530
+    name: ClassVar[str] = "NOT_ALLOWED"
+
+
+class NotImplementedFault(HardError):
+    """540 NOT_IMPLEMENTED: a part of the protocol that is not offered."""
+
+    code: ClassVar[int] = 540
+    name: ClassVar[str] = "NOT_IMPLEMENTED"
+
+
+class InternalError(HardError):
+    """541: the broker failed; the log says how."""
+
+    code: ClassVar[int] = 541
+    name: ClassVar[str] = "INTERNAL_ERROR"
+
+
+SOFT_ERRORS: Final[dict[int, type[AmqpError]]] = {
+    311: ContentTooLarge,
+    312: NoRoute,
+    313: NoConsumers,
+    403: AccessRefused,
+    404: NotFound,
+    405: ResourceLocked,
+    406: PreconditionFailed,
+}
+HARD_ERRORS: Final[dict[int, type[AmqpError]]] = {
+    320: ConnectionForced,
+    402: InvalidPath,
+    403: AccessRefusedHard,
+    501: FrameError,
+    502: SyntaxFault,
+    503: CommandInvalid,
+    504: ChannelFault,
+    505: UnexpectedFrame,
+    506: ResourceFault,
+    530: NotAllowed,
+    540: NotImplementedFault,
+    541: InternalError,
+}
+
+
+def error_for(code: int, text: str, soft: bool, class_id: int = 0, method_id: int = 0) -> AmqpError:
+    """Return the error that a peer's close with `code` and `text` stands for.
+
+    `text` may begin with the code's name, as brokers send it; an unknown code becomes a plain
+    `SoftError` or `HardError` whose text keeps the number.
+    """
+    table = SOFT_ERRORS if soft else HARD_ERRORS
+    kind = table.get(code)
+    if kind is None:
+        return _unknown(code, text, soft)
+    return kind(text.removeprefix(f"{kind.name} - "), class_id, method_id)
+
+
+def _unknown(code: int, text: str, soft: bool) -> AmqpError:
+    """Return an error for a code outside the table; its text keeps the number."""
+    kind = SoftError if soft else HardError
+    return kind(f"reply code {code}: {text}")

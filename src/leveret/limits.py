@@ -1,0 +1,92 @@
+"""Every limit of the house with its reason.  A setting may lower or raise some of them.
+
+Units come last in each name.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+# -- wire ------------------------------------------------------------------------------------------
+
+#: A short string's length is one byte (AMQP 0-9-1 section 4.2.5.3).
+SHORT_STRING_BYTES_MAX: Final = 255
+
+#: What a peer may send before tuning: the specification's least frame (section 2.3.5).
+FRAME_BYTES_MIN: Final = 4096
+
+#: The frame size offered by default, as RabbitMQ does.
+FRAME_BYTES_MAX: Final = 131_072
+
+#: The bytes of a frame that are not payload (type, channel, size, end).  RabbitMQ tolerates a
+#: payload of `frame_max`, so the same is tolerated here.
+FRAME_OVERHEAD_BYTES: Final = 8
+
+#: Field tables nest at most this deep: deeper ones serve only to exhaust a stack.
+TABLE_DEPTH_MAX: Final = 32
+
+#: Entries in one table with all the tables and arrays in it.
+TABLE_ENTRIES_MAX: Final = 4096
+
+#: The largest body by default (RabbitMQ 4: 16 MiB).
+MESSAGE_BYTES_MAX: Final = 16 * 1024 * 1024
+
+# -- session ---------------------------------------------------------------------------------------
+
+#: Channels open at once on a connection, as RabbitMQ offers; the numbers may be any of 65,535.
+CHANNELS_MAX: Final = 2047
+
+#: The heartbeat offered by default.
+HEARTBEAT_SECONDS: Final = 60
+
+#: From the first byte to connection.open; slower peers are cut off (slowloris).
+HANDSHAKE_SECONDS_MAX: Final = 10
+
+#: A body from this size on goes to the transport by itself and not through the writer.
+BODY_APART_BYTES: Final = 65_536
+
+#: Output of one connection beyond which its consumers are fed no more until the peer reads.
+OUTPUT_BYTES_HIGH: Final = 1024 * 1024
+
+#: Output of one connection beyond which its input is not read either: replies need room too.
+OUTPUT_BYTES_MAX: Final = 4 * 1024 * 1024
+
+#: Input kept while a connection waits for a sync, beyond which its socket is not read.
+INPUT_BYTES_HELD_MAX: Final = 262_144
+
+#: Resolved routes remembered per connection; beyond it the memory starts afresh.
+ROUTES_CACHED_MAX: Final = 1024
+
+#: Consumers on one channel.
+CONSUMERS_PER_CHANNEL_MAX: Final = 65_535
+
+#: Deliveries of one channel that wait for their ack; prefetch bounds it earlier where it is set.
+UNACKED_PER_CHANNEL_MAX: Final = 1_000_000
+
+#: Messages that one transaction holds before its commit, and their bytes.
+TX_MESSAGES_MAX: Final = 65_536
+TX_BYTES_MAX: Final = 64 * 1024 * 1024
+
+# -- broker ----------------------------------------------------------------------------------------
+
+#: Messages that one turn of a loop handles before it lets others go on (compiled code holds the
+#: GIL for the whole turn).
+SLICE_MESSAGES: Final = 4096
+
+#: Words in a topic key; the matching cost is bounded by it (a short string holds 256 words at most).
+TOPIC_WORDS_MAX: Final = 256
+
+# -- store -----------------------------------------------------------------------------------------
+
+#: Bytes appended to the journal that are not synced yet; beyond it publishers are not read.
+UNSYNCED_BYTES_MAX: Final = 8 * 1024 * 1024
+
+#: A journal file is closed at this size; a larger single record makes a larger file.
+JOURNAL_FILE_BYTES: Final = 64 * 1024 * 1024
+
+#: The journal's size that starts a checkpoint.
+JOURNAL_BYTES_MAX: Final = 512 * 1024 * 1024
+
+#: A chunk is closed at either of these; one larger message makes a larger chunk.
+CHUNK_BYTES_MAX: Final = 262_144
+CHUNK_RECORDS_MAX: Final = 4096

@@ -1,0 +1,1 @@
+"""AMQP 0-9-1 on the wire: bytes to methods, tables, properties and frames, and back."""

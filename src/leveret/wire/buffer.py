@@ -1,0 +1,106 @@
+"""The output buffer: `librt`'s native writer where the build is compiled, a `bytearray` where not.
+
+This module owns every import of `librt` and stays uncompiled itself: compiled, a choice between
+two imports does not work.  Compiled users are typed against `librt`, so that each call is a few
+instructions; interpreted users get plain Python, because calling `librt` from the interpreter is
+slower than a `bytearray` by more than ten times.
+
+Integers are big-endian and signed, as `librt` has them: a caller masks what may exceed the sign.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import struct
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from librt.strings import (
+        BytesWriter as BytesWriter,
+    )
+    from librt.strings import (
+        read_i16_be as read_i16_be,
+    )
+    from librt.strings import (
+        read_i32_be as read_i32_be,
+    )
+    from librt.strings import (
+        read_i64_be as read_i64_be,
+    )
+    from librt.strings import (
+        write_i16_be as write_i16_be,
+    )
+    from librt.strings import (
+        write_i32_be as write_i32_be,
+    )
+    from librt.strings import (
+        write_i64_be as write_i64_be,
+    )
+
+
+def _compiled() -> bool:
+    """Tell whether the modules beside this one are compiled: judged by one of them, not loaded."""
+    spec = importlib.util.find_spec("leveret.message")
+    origin = spec.origin if spec is not None else None
+    return origin is not None and not origin.endswith(".py")
+
+
+#: True where this build runs compiled code.
+COMPILED: Final = _compiled()
+
+if not TYPE_CHECKING:
+    if COMPILED:
+        from librt.strings import (
+            BytesWriter,
+            read_i16_be,
+            read_i32_be,
+            read_i64_be,
+            write_i16_be,
+            write_i32_be,
+            write_i64_be,
+        )
+    else:
+        _I16: Final = struct.Struct(">h")
+        _I32: Final = struct.Struct(">i")
+        _I64: Final = struct.Struct(">q")
+
+        class BytesWriter(bytearray):
+            """A growing buffer with `librt`'s verbs."""
+
+            __slots__ = ()
+
+            def write(self, data: bytes) -> None:
+                """Append all of `data`."""
+                self += data
+
+            def getvalue(self) -> bytes:
+                """Return a copy of what was written."""
+                return bytes(self)
+
+            def truncate(self, size: int) -> None:
+                """Keep the first `size` bytes."""
+                del self[size:]
+
+        def write_i16_be(buffer: BytesWriter, value: int) -> None:
+            """Append two bytes."""
+            buffer += _I16.pack(value)
+
+        def write_i32_be(buffer: BytesWriter, value: int) -> None:
+            """Append four bytes."""
+            buffer += _I32.pack(value)
+
+        def write_i64_be(buffer: BytesWriter, value: int) -> None:
+            """Append eight bytes."""
+            buffer += _I64.pack(value)
+
+        def read_i16_be(data: bytes, index: int) -> int:
+            """Return the two bytes at `index`, signed."""
+            return _I16.unpack_from(data, index)[0]
+
+        def read_i32_be(data: bytes, index: int) -> int:
+            """Return the four bytes at `index`, signed."""
+            return _I32.unpack_from(data, index)[0]
+
+        def read_i64_be(data: bytes, index: int) -> int:
+            """Return the eight bytes at `index`, signed."""
+            return _I64.unpack_from(data, index)[0]
