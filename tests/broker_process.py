@@ -1,0 +1,196 @@
+"""A real broker process for tests: `leveret serve` on a free loopback port and a data directory.
+
+It is not an embedded broker: everything goes through the command, a socket and the disk, so that
+`kill` is a true SIGKILL and a restart reads what the disk holds.
+
+Invariants: `start` returns only when the broker said that it is ready, or raises with what the
+broker printed; it never sleeps.  All output is drained by one thread, so the broker cannot block
+on a full pipe.  Leaving the context kills the process if it still runs.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections import deque
+from typing import IO, TYPE_CHECKING, Final, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+#: How long a start may take; a cold start is to take 0.7 s on a quiet machine.
+START_SECONDS_MAX: Final = 30.0
+
+#: How long a graceful stop may take.
+STOP_SECONDS_MAX: Final = 30.0
+
+#: Lines of output kept for the message of a failure.
+OUTPUT_LINES_MAX: Final = 2000
+
+LISTENING: Final = re.compile(r"listening on amqp://127\.0\.0\.1:(\d+)")
+READY: Final = "Server startup complete"
+
+
+class BrokerFailed(Exception):
+    """The broker did not start or did not stop; the text carries what it printed."""
+
+
+class _Output:
+    """Drains a pipe in a thread; `port` and `ready` are set from the lines as they come."""
+
+    def __init__(self, pipe: IO[str]) -> None:
+        self.lines: deque[str] = deque(maxlen=OUTPUT_LINES_MAX)
+        self.port = 0
+        self.ready = False
+        self.settled = threading.Event()  # ready, or the end of the output
+        self.thread = threading.Thread(target=self._drain, args=(pipe,), daemon=True)
+        self.thread.start()
+
+    def _drain(self, pipe: IO[str]) -> None:
+        with pipe:
+            for line in pipe:
+                self.lines.append(line)
+                if found := LISTENING.search(line):
+                    self.port = int(found[1])
+                if READY in line:
+                    self.ready = True
+                    self.settled.set()
+        self.settled.set()
+
+
+class BrokerProcess:
+    """One broker on one data directory; may be killed and started again on the same directory.
+
+    `settings` become environment variables `LEVERET_<NAME>`; `flags` go to the command line.
+    """
+
+    def __init__(
+        self,
+        data_dir: Path,
+        *,
+        flags: Sequence[str] = (),
+        settings: Mapping[str, str] | None = None,
+        python: str = sys.executable,
+    ) -> None:
+        self.data_dir = data_dir
+        self.flags = list(flags)
+        self.settings = dict(settings or {})
+        self.python = python
+        self._process: subprocess.Popen[str] | None = None
+        self._output: _Output | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.kill()
+
+    @property
+    def command(self) -> list[str]:
+        """The command line of `start`."""
+        where = ["--host", "127.0.0.1", "--port", "0", "--data-dir", str(self.data_dir)]
+        return [self.python, "-m", "leveret", "serve", *where, *self.flags]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The caller's environment without its own LEVERET_ settings, with ours."""
+        kept = {k: v for k, v in os.environ.items() if not k.startswith("LEVERET_")}
+        return kept | {f"LEVERET_{k.upper()}": v for k, v in self.settings.items()}
+
+    @property
+    def port(self) -> int:
+        """The port of the running broker.  Raises: BrokerFailed when it was not started."""
+        if self._output is None:
+            raise BrokerFailed("the broker was not started")
+        return self._output.port
+
+    @property
+    def uri(self) -> str:
+        """The URI of the default vhost for the user guest."""
+        return f"amqp://guest:guest@127.0.0.1:{self.port}/%2F"
+
+    @property
+    def pid(self) -> int:
+        """The process id of the running broker.  Raises: BrokerFailed when there is none."""
+        return self._running().pid
+
+    @property
+    def output(self) -> str:
+        """What the broker has printed since its last start (the last lines of it)."""
+        return "".join(self._output.lines) if self._output is not None else ""
+
+    def start(self) -> Self:
+        """Start the broker and wait until it is ready.  Raises: BrokerFailed."""
+        if self.is_running():
+            raise BrokerFailed("the broker is running already")
+        self._process = subprocess.Popen(
+            self.command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=self.environment,
+            text=True,
+            errors="replace",
+        )
+        assert self._process.stdout is not None
+        self._output = _Output(self._process.stdout)
+        self._output.settled.wait(START_SECONDS_MAX)
+        if not self._output.ready or self._output.port == 0:
+            self.kill()
+            raise BrokerFailed(f"the broker did not start: {self.command}\n{self.output}")
+        return self
+
+    def is_running(self) -> bool:
+        """Whether the process lives."""
+        return self._process is not None and self._process.poll() is None
+
+    def kill(self) -> None:
+        """End the process by SIGKILL, if it lives, and wait until it is gone."""
+        if self._process is not None:
+            self._process.kill()
+            self._join()
+
+    def terminate(self) -> int:
+        """Ask for a graceful stop (SIGTERM) and return the exit code.  Raises: BrokerFailed."""
+        self._running().send_signal(signal.SIGTERM)
+        return self.wait(STOP_SECONDS_MAX)
+
+    def wait(self, seconds: float) -> int:
+        """Wait for the process to end and return its exit code.  Raises: BrokerFailed."""
+        process = self._running()
+        try:
+            process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise BrokerFailed(f"the broker did not stop in {seconds} s\n{self.output}") from None
+        return self._join()
+
+    def restart(self) -> Self:
+        """Stop gracefully and start on the same directory.  Raises: BrokerFailed."""
+        code = self.terminate()
+        if code != 0:
+            raise BrokerFailed(f"the broker stopped with exit code {code}\n{self.output}")
+        return self.start()
+
+    def crash(self) -> Self:
+        """Kill with SIGKILL and start on the same directory.  Raises: BrokerFailed."""
+        self.kill()
+        return self.start()
+
+    def _running(self) -> subprocess.Popen[str]:
+        if self._process is None:
+            raise BrokerFailed("the broker was not started")
+        return self._process
+
+    def _join(self) -> int:
+        process = self._running()
+        code = process.wait()
+        if self._output is not None:
+            self._output.thread.join(STOP_SECONDS_MAX)
+        return code
