@@ -36,7 +36,7 @@ LISTENING: Final = re.compile(r"listening on amqp://127\.0\.0\.1:(\d+)")
 READY: Final = "Server startup complete"
 
 
-class BrokerFailed(Exception):
+class BrokerProcessError(Exception):
     """The broker did not start or did not stop; the text carries what it printed."""
 
 
@@ -105,9 +105,9 @@ class BrokerProcess:
 
     @property
     def port(self) -> int:
-        """The port of the running broker.  Raises: BrokerFailed when it was not started."""
+        """The port of the running broker.  Raises: BrokerProcessError when it was not started."""
         if self._output is None:
-            raise BrokerFailed("the broker was not started")
+            raise BrokerProcessError("the broker was not started")
         return self._output.port
 
     @property
@@ -117,7 +117,7 @@ class BrokerProcess:
 
     @property
     def pid(self) -> int:
-        """The process id of the running broker.  Raises: BrokerFailed when there is none."""
+        """The process id of the running broker.  Raises: BrokerProcessError when there is none."""
         return self._running().pid
 
     @property
@@ -126,9 +126,9 @@ class BrokerProcess:
         return "".join(self._output.lines) if self._output is not None else ""
 
     def start(self) -> Self:
-        """Start the broker and wait until it is ready.  Raises: BrokerFailed."""
+        """Start the broker and wait until it is ready.  Raises: BrokerProcessError."""
         if self.is_running():
-            raise BrokerFailed("the broker is running already")
+            raise BrokerProcessError("the broker is running already")
         self._process = subprocess.Popen(
             self.command,
             stdin=subprocess.DEVNULL,
@@ -143,7 +143,7 @@ class BrokerProcess:
         self._output.settled.wait(START_SECONDS_MAX)
         if not self._output.ready or self._output.port == 0:
             self.kill()
-            raise BrokerFailed(f"the broker did not start: {self.command}\n{self.output}")
+            raise BrokerProcessError(f"the broker did not start: {self.command}\n{self.output}")
         return self
 
     def is_running(self) -> bool:
@@ -157,35 +157,35 @@ class BrokerProcess:
             self._join()
 
     def terminate(self) -> int:
-        """Ask for a graceful stop (SIGTERM) and return the exit code.  Raises: BrokerFailed."""
+        """Ask for a graceful stop (SIGTERM) and return the exit code.  Raises: BrokerProcessError."""
         self._running().send_signal(signal.SIGTERM)
         return self.wait(STOP_SECONDS_MAX)
 
     def wait(self, seconds: float) -> int:
-        """Wait for the process to end and return its exit code.  Raises: BrokerFailed."""
+        """Wait for the process to end and return its exit code.  Raises: BrokerProcessError."""
         process = self._running()
         try:
             process.wait(seconds)
         except subprocess.TimeoutExpired:
             self.kill()
-            raise BrokerFailed(f"the broker did not stop in {seconds} s\n{self.output}") from None
+            raise BrokerProcessError(f"the broker did not stop in {seconds} s\n{self.output}") from None
         return self._join()
 
     def restart(self) -> Self:
-        """Stop gracefully and start on the same directory.  Raises: BrokerFailed."""
+        """Stop gracefully and start on the same directory.  Raises: BrokerProcessError."""
         code = self.terminate()
         if code != 0:
-            raise BrokerFailed(f"the broker stopped with exit code {code}\n{self.output}")
+            raise BrokerProcessError(f"the broker stopped with exit code {code}\n{self.output}")
         return self.start()
 
     def crash(self) -> Self:
-        """Kill with SIGKILL and start on the same directory.  Raises: BrokerFailed."""
+        """Kill with SIGKILL and start on the same directory.  Raises: BrokerProcessError."""
         self.kill()
         return self.start()
 
     def _running(self) -> subprocess.Popen[str]:
         if self._process is None:
-            raise BrokerFailed("the broker was not started")
+            raise BrokerProcessError("the broker was not started")
         return self._process
 
     def _join(self) -> int:
