@@ -1,0 +1,191 @@
+"""The topic trie: which targets do the binding keys send a routing key to?
+
+    keys            trie                        match("a.x")
+    a.*  -> q1      root ─a─ node ─*─ node q1   states: {root, #} ─a─► {a, #} ─x─► {a.*, #}
+    #    -> q2           └#─ node q2            targets of the last states: q1, q2
+
+A binding key is a path of words from the root; `*` and `#` are edges of their own, so that the
+same characters in a routing key are plain words.  Matching walks all paths at once: it keeps the
+nodes that the words so far may have led to (its states) and steps them on by one word at a time.
+A node is at most once among the states, therefore a match costs at most words x nodes steps, and
+no number of `#` makes it search back.
+
+It is not the table of bindings: arguments and the identity of bindings are the broker's.  Targets
+are anything that hashes; they are kept and returned, never called.
+
+Invariants: a leaf holds a target, hence a trie without targets is the root alone; results come in
+an order that depends only on the calls made.  One thread uses a trie at a time: `match` marks the
+nodes it has seen.
+"""
+
+from __future__ import annotations
+
+from typing import final
+
+from mypy_extensions import i64
+
+from leveret.routing.keys import ANY_WORDS, ONE_WORD, split_words
+
+
+@final
+class Node:
+    """The end of a path of words, with the targets bound by exactly that path."""
+
+    def __init__(self, repeats: bool) -> None:
+        self.words: dict[str, Node] = {}
+        self.one_word: Node | None = None
+        self.any_words: Node | None = None
+        self.targets: dict[object, int] = {}
+        #: Reached by `#`: whatever word follows, this node stays reached.
+        self.repeats = repeats
+        #: The step that last reached this node, so that no step has it twice.
+        self.step: i64 = 0
+
+    def child(self, word: str) -> Node | None:
+        """Return the node that `word` of a binding key leads to, if there is one."""
+        if word == ONE_WORD:
+            return self.one_word
+        if word == ANY_WORDS:
+            return self.any_words
+        return self.words.get(word)
+
+    def grow(self, word: str) -> Node:
+        """Return the node that `word` of a binding key leads to; make it where it is missing."""
+        node = self.child(word)
+        if node is None:
+            node = Node(word == ANY_WORDS)
+            if word == ONE_WORD:
+                self.one_word = node
+            elif word == ANY_WORDS:
+                self.any_words = node
+            else:
+                self.words[word] = node
+        return node
+
+    def cut(self, word: str) -> None:
+        """Drop the node that `word` of a binding key leads to."""
+        if word == ONE_WORD:
+            self.one_word = None
+        elif word == ANY_WORDS:
+            self.any_words = None
+        else:
+            del self.words[word]
+
+    def is_bare(self) -> bool:
+        """Tell whether the node holds nothing and leads nowhere."""
+        return not (self.targets or self.words or self.one_word or self.any_words)
+
+
+@final
+class TopicTrie:
+    """Targets under binding keys, found by routing key.
+
+    `states_visited` counts the states of all matches so far: the cost, in a unit that is the same
+    on every machine.
+    """
+
+    def __init__(self) -> None:
+        self._root = Node(repeats=False)
+        self._step: i64 = 0
+        self.states_visited: i64 = 0
+
+    def insert(self, binding_key: str, target: object) -> None:
+        """Bind `target`; the same pair once more must be removed once more.
+
+        Raises: PreconditionFailed (406) for a key of more than `TOPIC_WORDS_MAX` words.
+        """
+        node = self._root
+        for word in split_words(binding_key):
+            node = node.grow(word)
+        node.targets[target] = node.targets.get(target, 0) + 1
+
+    def remove(self, binding_key: str, target: object) -> bool:
+        """Take back one `insert` of the same pair; return False where there was none.
+
+        Raises: PreconditionFailed (406) for a key of more than `TOPIC_WORDS_MAX` words.
+        """
+        words = split_words(binding_key)
+        path = [self._root]
+        for word in words:
+            child = path[-1].child(word)
+            if child is None:
+                return False
+            path.append(child)
+        targets = path[-1].targets
+        count = targets.get(target, 0)
+        if count == 0:
+            return False
+        if count > 1:
+            targets[target] = count - 1
+            return True
+        del targets[target]
+        self._prune(path, words)
+        return True
+
+    def match(self, routing_key: str) -> list[object]:
+        """Return the targets of all binding keys that match, each target once.
+
+        Raises: PreconditionFailed (406) for a key of more than `TOPIC_WORDS_MAX` words.
+        """
+        states = self._first_states()
+        for word in split_words(routing_key):
+            if not states:
+                break
+            states = self._next_states(states, word)
+        return _targets_of(states)
+
+    def is_empty(self) -> bool:
+        """Tell whether nothing is bound: then no node but the root is left."""
+        return self._root.is_bare()
+
+    def _prune(self, path: list[Node], words: list[str]) -> None:
+        """Cut the nodes at the end of `path` that became bare."""
+        depth = len(words)
+        while depth > 0 and path[depth].is_bare():
+            depth -= 1
+            path[depth].cut(words[depth])
+
+    def _first_states(self) -> list[Node]:
+        """Return the states before the first word."""
+        states: list[Node] = []
+        self._step += 1
+        self._reach(self._root, states)
+        self.states_visited += len(states)
+        return states
+
+    def _next_states(self, states: list[Node], word: str) -> list[Node]:
+        """Return the states that one more word leads to from any of `states`."""
+        following: list[Node] = []
+        self._step += 1
+        for node in states:
+            if node.repeats:
+                self._reach(node, following)
+            self._reach(node.words.get(word), following)
+            self._reach(node.one_word, following)
+        self.states_visited += len(following)
+        return following
+
+    def _reach(self, node: Node | None, states: list[Node]) -> None:
+        """Add `node` and what its `#` edges lead to for no word at all; each node once a step."""
+        step = self._step
+        while node is not None and node.step != step:
+            node.step = step
+            states.append(node)
+            node = node.any_words
+
+
+def _targets_of(states: list[Node]) -> list[object]:
+    """Return the distinct targets of the states."""
+    found: dict[object, int] | None = None
+    several = False
+    for node in states:
+        if not node.targets:
+            continue
+        if found is None:
+            found = node.targets
+        elif several:
+            found.update(node.targets)
+        else:
+            found = {**found, **node.targets}
+            several = True
+    return list(found) if found is not None else []
