@@ -5,7 +5,8 @@ two imports does not work.  Compiled users are typed against `librt`, so that ea
 instructions; interpreted users get plain Python, because calling `librt` from the interpreter is
 slower than a `bytearray` by more than ten times.
 
-Integers are big-endian and signed, as `librt` has them: a caller masks what may exceed the sign.
+Integers are signed, as `librt` has them: a caller masks what may exceed the sign.  On the wire they
+are big-endian (`_be`), on disk little-endian (`_le`).
 """
 
 from __future__ import annotations
@@ -22,19 +23,37 @@ if TYPE_CHECKING:
         read_i16_be as read_i16_be,
     )
     from librt.strings import (
+        read_i16_le as read_i16_le,
+    )
+    from librt.strings import (
         read_i32_be as read_i32_be,
+    )
+    from librt.strings import (
+        read_i32_le as read_i32_le,
     )
     from librt.strings import (
         read_i64_be as read_i64_be,
     )
     from librt.strings import (
+        read_i64_le as read_i64_le,
+    )
+    from librt.strings import (
         write_i16_be as write_i16_be,
+    )
+    from librt.strings import (
+        write_i16_le as write_i16_le,
     )
     from librt.strings import (
         write_i32_be as write_i32_be,
     )
     from librt.strings import (
+        write_i32_le as write_i32_le,
+    )
+    from librt.strings import (
         write_i64_be as write_i64_be,
+    )
+    from librt.strings import (
+        write_i64_le as write_i64_le,
     )
 
 
@@ -53,16 +72,25 @@ if not TYPE_CHECKING:
         from librt.strings import (
             BytesWriter,
             read_i16_be,
+            read_i16_le,
             read_i32_be,
+            read_i32_le,
             read_i64_be,
+            read_i64_le,
             write_i16_be,
+            write_i16_le,
             write_i32_be,
+            write_i32_le,
             write_i64_be,
+            write_i64_le,
         )
     else:
         _I16: Final = struct.Struct(">h")
         _I32: Final = struct.Struct(">i")
         _I64: Final = struct.Struct(">q")
+        _I16_LE: Final = struct.Struct("<h")
+        _I32_LE: Final = struct.Struct("<i")
+        _I64_LE: Final = struct.Struct("<q")
 
         class BytesWriter(bytearray):
             """A growing buffer with `librt`'s verbs."""
@@ -104,3 +132,27 @@ if not TYPE_CHECKING:
         def read_i64_be(data: bytes, index: int) -> int:
             """Return the eight bytes at `index`, signed."""
             return _I64.unpack_from(data, index)[0]
+
+        def write_i16_le(buffer: BytesWriter, value: int) -> None:
+            """Append two bytes, the least first."""
+            buffer += _I16_LE.pack(value)
+
+        def write_i32_le(buffer: BytesWriter, value: int) -> None:
+            """Append four bytes, the least first."""
+            buffer += _I32_LE.pack(value)
+
+        def write_i64_le(buffer: BytesWriter, value: int) -> None:
+            """Append eight bytes, the least first."""
+            buffer += _I64_LE.pack(value)
+
+        def read_i16_le(data: bytes, index: int) -> int:
+            """Return the two bytes at `index`, signed, the least first."""
+            return _I16_LE.unpack_from(data, index)[0]
+
+        def read_i32_le(data: bytes, index: int) -> int:
+            """Return the four bytes at `index`, signed, the least first."""
+            return _I32_LE.unpack_from(data, index)[0]
+
+        def read_i64_le(data: bytes, index: int) -> int:
+            """Return the eight bytes at `index`, signed, the least first."""
+            return _I64_LE.unpack_from(data, index)[0]
