@@ -1,37 +1,127 @@
-"""Build Leveret: the modules named in `COMPILED` become C with mypyc where a compiler is there."""
+"""Build Leveret: the modules named in `COMPILED` become C by mypyc where a compiler is there.
+
+Without a compiler, or when compiling fails, the build falls back to plain Python and says so: the
+same sources run as they are.  Which build is loaded is told by `leveret --version`, which looks at
+what was loaded and never at what was meant to be built.
+
+    LEVERET_PURE=1              build plain Python
+    LEVERET_REQUIRE_COMPILED=1  fail where the build would fall back
+
+It never builds in place and is never editable: a compiled module beside its source would shadow
+every later edit of it.
+"""
 
 from __future__ import annotations
 
 import os
-import pathlib
+import shutil
 import sys
+from pathlib import Path
 
 from setuptools import setup
+from setuptools.command.build import build
+from setuptools.command.build_ext import build_ext
+from setuptools.errors import BaseError, CCompilerError
 
-SOURCE = pathlib.Path("src/leveret")
-COMPILED = ["message.py", "clock.py", "limits.py", "errors.py", "chunk.py", "wire", "routing", "store", "broker", "session"]
-#: Interpreted on purpose: each says why in its docstring.
-INTERPRETED = {"wire/buffer.py", "store/disk.py"}
+SOURCE = Path("src/leveret")
+COMPILED = (
+    "message.py",
+    "clock.py",
+    "limits.py",
+    "errors.py",
+    "chunk.py",
+    "wire",
+    "routing",
+    "store",
+    "broker",
+    "session",
+)
+#: Interpreted on purpose; each says why in its docstring.
+INTERPRETED = {"wire/buffer.py", "wire/generate.py", "store/disk.py"}
+INTERPRETED_FOLDERS = {"store/disks"}
+
+#: Commands that need no extensions: pip runs them before the build, and each mypyc run takes as
+#: long as a type check.
+METADATA_COMMANDS = {"dist_info", "egg_info", "sdist"}
+
+
+def main() -> None:
+    """Run setuptools."""
+    setup(
+        ext_modules=[] if METADATA_COMMANDS & set(sys.argv) else extensions(),
+        cmdclass={"build": CleanBuild, "build_ext": CompileOrFallBack},
+    )
+
+
+def extensions() -> list[object]:
+    """Return the extension modules, or none for plain Python."""
+    if os.environ.get("LEVERET_PURE") == "1":
+        return []
+    try:
+        from mypyc.build import mypycify
+    except ImportError as error:
+        fall_back(f"mypyc cannot be imported ({error})")
+        return []
+    os.environ.setdefault("MYPYPATH", "src")
+    # One C file for all: calls between modules can be inlined, which several files would prevent.
+    return list(mypycify(modules(), opt_level="3", debug_level="0", group_name="leveret"))
 
 
 def modules() -> list[str]:
     """Return the paths of the modules to compile."""
-    found: list[str] = []
+    found: list[Path] = []
     for name in COMPILED:
         path = SOURCE / name
-        files = sorted(path.rglob("*.py")) if path.is_dir() else [path]
-        found += [str(f) for f in files if f.exists() and f.name != "__init__.py" and f.relative_to(SOURCE).as_posix() not in INTERPRETED]
-    return found
+        found += sorted(path.rglob("*.py")) if path.is_dir() else [path] if path.exists() else []
+    return [str(path) for path in found if is_compiled(path.relative_to(SOURCE))]
 
 
-def extensions() -> list[object]:
-    """Return the extension modules, or none for the pure build."""
-    if os.environ.get("LEVERET_PURE") == "1":
-        return []
-    from mypyc.build import mypycify
+def is_compiled(module: Path) -> bool:
+    """Tell whether a module of a compiled room is itself compiled."""
+    return not (
+        module.name == "__init__.py"
+        or module.as_posix() in INTERPRETED
+        or module.parent.as_posix() in INTERPRETED_FOLDERS
+    )
 
-    os.environ.setdefault("MYPYPATH", "src")
-    return list(mypycify(modules(), opt_level="3", group_name="leveret"))
+
+def fall_back(why: str) -> None:
+    """Say that the build is plain Python and why; end it where that is not wanted."""
+    if os.environ.get("LEVERET_REQUIRE_COMPILED") == "1":
+        sys.exit(f"leveret: LEVERET_REQUIRE_COMPILED=1, but {why}")
+    line = "*" * 80
+    sys.stderr.write(
+        f"{line}\nleveret: NOT COMPILED: {why}.\n"
+        "This build is plain Python: all features, about a tenth of the speed.\n"
+        "A C compiler and Python's headers make it compiled (Debian: gcc python3-dev).\n"
+        f"{line}\n"
+    )
 
 
-setup(ext_modules=extensions())
+class CleanBuild(build):
+    """A build that starts afresh, so that no module of an earlier one ends up in the wheel."""
+
+    def run(self) -> None:
+        """Remove what an earlier build left, then build."""
+        for left in (self.build_lib, self.build_temp):
+            shutil.rmtree(left, ignore_errors=True)
+        super().run()
+
+
+class CompileOrFallBack(build_ext):
+    """Compiles all extensions or none."""
+
+    def run(self) -> None:
+        """Compile; on failure leave plain Python behind, not half of each."""
+        if self.inplace and self.extensions:
+            sys.exit("leveret: build a wheel: compiled modules in place shadow later edits")
+        try:
+            super().run()
+        except (BaseError, CCompilerError, OSError) as error:
+            for extension in self.extensions:
+                Path(self.get_ext_fullpath(extension.name)).unlink(missing_ok=True)
+            self.extensions = []
+            fall_back(f"compiling failed ({error})")
+
+
+main()

@@ -157,7 +157,10 @@ class BrokerProcess:
             self._join()
 
     def terminate(self) -> int:
-        """Ask for a graceful stop (SIGTERM) and return the exit code.  Raises: BrokerProcessError."""
+        """Ask for a graceful stop (SIGTERM) and return the exit code.
+
+        Raises: BrokerProcessError.
+        """
         self._running().send_signal(signal.SIGTERM)
         return self.wait(STOP_SECONDS_MAX)
 
@@ -168,7 +171,9 @@ class BrokerProcess:
             process.wait(seconds)
         except subprocess.TimeoutExpired:
             self.kill()
-            raise BrokerProcessError(f"the broker did not stop in {seconds} s\n{self.output}") from None
+            raise BrokerProcessError(
+                f"the broker did not stop in {seconds} s\n{self.output}"
+            ) from None
         return self._join()
 
     def restart(self) -> Self:

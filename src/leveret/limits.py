@@ -73,7 +73,7 @@ TX_BYTES_MAX: Final = 64 * 1024 * 1024
 #: GIL for the whole turn).
 SLICE_MESSAGES: Final = 4096
 
-#: Words in a topic key; the matching cost is bounded by it (a short string holds 256 words at most).
+#: Words in a topic key; the matching cost is bounded by it (a short string holds 256 at most).
 TOPIC_WORDS_MAX: Final = 256
 
 # -- store -----------------------------------------------------------------------------------------

@@ -97,7 +97,8 @@ def test_behaviour_40_an_invalid_x_match_is_406(mode: object) -> None:
 
 
 def test_behaviour_40_void_asks_for_presence_only() -> None:
-    for value in (None, 0, "", False, [], {}):
+    values: list[object] = [None, 0, "", False, [], {}]
+    for value in values:
         assert matches({"a": None}, {"a": value})
     assert not matches({"a": None}, {"b": 1})
     assert not matches({"a": 1}, {"a": None})
@@ -159,8 +160,10 @@ def test_behaviour_40_different_values_do_not(first: object, second: object) -> 
 
 
 def test_behaviour_40_no_arguments_that_count() -> None:
-    for headers in ({}, {"a": 1}):
-        for nothing in ({}, {"x-b": 1}):
+    some: list[dict[str, object]] = [{}, {"a": 1}]
+    nothings: list[dict[str, object]] = [{}, {"x-b": 1}]
+    for headers in some:
+        for nothing in nothings:
             assert matches({"x-match": "all", **nothing}, headers)
             assert not matches({"x-match": "any", **nothing}, headers)
         assert matches({"x-match": "all-with-x"}, headers)

@@ -1,1 +1,1 @@
-"""broker"""
+"""The AMQP model: vhosts, exchanges, queues, bindings, consumers.  It does no I/O."""

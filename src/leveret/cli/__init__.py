@@ -1,1 +1,1 @@
-"""cli"""
+"""The `leveret` command: it parses, calls and prints."""

@@ -1,1 +1,1 @@
-"""client"""
+"""The client library: a session without I/O in the client's role, and shells around it."""

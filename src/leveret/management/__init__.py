@@ -1,1 +1,1 @@
-"""management"""
+"""The HTTP API: it reads the core through snapshots only."""

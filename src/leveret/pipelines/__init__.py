@@ -1,1 +1,1 @@
-"""pipelines"""
+"""Spark jobs over what went through the broker."""

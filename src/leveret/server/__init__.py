@@ -1,1 +1,1 @@
-"""server"""
+"""Sockets: listeners and the asyncio protocols around sessions."""

@@ -1,1 +1,1 @@
-"""session"""
+"""One client connection as a state machine: bytes in, bytes and effects out."""

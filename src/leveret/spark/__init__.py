@@ -1,1 +1,1 @@
-"""spark"""
+"""The PySpark data source: streams and queues as tables."""

@@ -1,1 +1,1 @@
-"""store"""
+"""What survives a crash: journal, chunks, state snapshot, recovery."""

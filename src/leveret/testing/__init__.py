@@ -1,1 +1,1 @@
-"""testing"""
+"""The embedded broker for other people's tests."""
