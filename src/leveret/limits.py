@@ -90,3 +90,28 @@ JOURNAL_BYTES_MAX: Final = 512 * 1024 * 1024
 #: A chunk is closed at either of these; one larger message makes a larger chunk.
 CHUNK_BYTES_MAX: Final = 262_144
 CHUNK_RECORDS_MAX: Final = 4096
+
+# -- client ----------------------------------------------------------------------------------------
+
+#: Messages that came but were not handed to the application yet; beyond it the socket is not read
+#: while nothing else is awaited from it.
+CLIENT_INPUT_BYTES_HIGH: Final = 16 * 1024 * 1024
+
+#: Beyond this the connection ends with an error instead of taking the machine's memory: replies
+#: and confirms come behind the messages, so reading cannot always pause.
+CLIENT_INPUT_BYTES_MAX: Final = 128 * 1024 * 1024
+
+#: What one such message counts beside its body: objects and property bytes.
+CLIENT_MESSAGE_OVERHEAD_BYTES: Final = 512
+
+#: Bytes gathered before they go to the socket even if nothing else asks for it.
+CLIENT_OUTPUT_BYTES_HIGH: Final = 65_536
+
+#: Bytes that wait for a broker that does not read; beyond it a publish that may not wait fails.
+CLIENT_OUTPUT_BYTES_MAX: Final = 64 * 1024 * 1024
+
+#: The largest body a client takes: RabbitMQ's cap on its own setting.
+CLIENT_MESSAGE_BYTES_MAX: Final = 512 * 1024 * 1024
+
+#: Refused or returned publishes that are kept until someone asks for them.
+CLIENT_FAILURES_MAX: Final = 1024
