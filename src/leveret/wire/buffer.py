@@ -20,6 +20,12 @@ if TYPE_CHECKING:
         BytesWriter as BytesWriter,
     )
     from librt.strings import (
+        read_f32_be as read_f32_be,
+    )
+    from librt.strings import (
+        read_f64_be as read_f64_be,
+    )
+    from librt.strings import (
         read_i16_be as read_i16_be,
     )
     from librt.strings import (
@@ -36,6 +42,9 @@ if TYPE_CHECKING:
     )
     from librt.strings import (
         read_i64_le as read_i64_le,
+    )
+    from librt.strings import (
+        write_f64_be as write_f64_be,
     )
     from librt.strings import (
         write_i16_be as write_i16_be,
@@ -71,12 +80,15 @@ if not TYPE_CHECKING:
     if COMPILED:
         from librt.strings import (
             BytesWriter,
+            read_f32_be,
+            read_f64_be,
             read_i16_be,
             read_i16_le,
             read_i32_be,
             read_i32_le,
             read_i64_be,
             read_i64_le,
+            write_f64_be,
             write_i16_be,
             write_i16_le,
             write_i32_be,
@@ -88,6 +100,10 @@ if not TYPE_CHECKING:
         _I16: Final = struct.Struct(">h")
         _I32: Final = struct.Struct(">i")
         _I64: Final = struct.Struct(">q")
+        _U16: Final = struct.Struct(">H")
+        _U32: Final = struct.Struct(">I")
+        _F32: Final = struct.Struct(">f")
+        _F64: Final = struct.Struct(">d")
         _I16_LE: Final = struct.Struct("<h")
         _I32_LE: Final = struct.Struct("<i")
         _I64_LE: Final = struct.Struct("<q")
@@ -110,16 +126,20 @@ if not TYPE_CHECKING:
                 del self[size:]
 
         def write_i16_be(buffer: BytesWriter, value: int) -> None:
-            """Append two bytes."""
-            buffer += _I16.pack(value)
+            """Append the low two bytes of `value`, as a narrowing `i16()` leaves them."""
+            buffer += _U16.pack(value & 0xFFFF)
 
         def write_i32_be(buffer: BytesWriter, value: int) -> None:
-            """Append four bytes."""
-            buffer += _I32.pack(value)
+            """Append the low four bytes of `value`, as a narrowing `i32()` leaves them."""
+            buffer += _U32.pack(value & 0xFFFF_FFFF)
 
         def write_i64_be(buffer: BytesWriter, value: int) -> None:
             """Append eight bytes."""
             buffer += _I64.pack(value)
+
+        def write_f64_be(buffer: BytesWriter, value: float) -> None:
+            """Append the eight bytes of a double."""
+            buffer += _F64.pack(value)
 
         def read_i16_be(data: bytes, index: int) -> int:
             """Return the two bytes at `index`, signed."""
@@ -156,3 +176,11 @@ if not TYPE_CHECKING:
         def read_i64_le(data: bytes, index: int) -> int:
             """Return the eight bytes at `index`, signed, the least first."""
             return _I64_LE.unpack_from(data, index)[0]
+
+        def read_f32_be(data: bytes, index: int) -> float:
+            """Return the four-byte float at `index`."""
+            return _F32.unpack_from(data, index)[0]
+
+        def read_f64_be(data: bytes, index: int) -> float:
+            """Return the eight-byte double at `index`."""
+            return _F64.unpack_from(data, index)[0]

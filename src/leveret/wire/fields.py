@@ -1,0 +1,110 @@
+"""Reading the arguments of a method or the properties of a content header, one after the other.
+
+A `FieldReader` walks over bytes that a peer sent, so each step checks that its bytes are there.
+Invariant: nothing but `SyntaxFault` (502) and `FrameError` (501, a name that is not UTF-8, as
+RabbitMQ answers it) is raised, whatever the bytes are.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from leveret.errors import FrameError, SyntaxFault
+from leveret.wire.buffer import read_i16_be, read_i32_be, read_i64_be
+from leveret.wire.tables import read_table, read_u64, skim_table
+
+
+@final
+class FieldReader:
+    """A position in `data` that moves on with each field and never beyond `end`."""
+
+    def __init__(self, data: bytes, position: i64, end: i64) -> None:
+        self.data: Final = data
+        self.position: i64 = position
+        self.end: Final[i64] = end
+
+    def step(self, size: i64) -> i64:
+        """Move on by `size` bytes; return where they start.
+
+        Raises: SyntaxFault (502) when they are not there.
+        """
+        start = self.position
+        if size < 0 or size > self.end - start:
+            raise SyntaxFault("the fields end early")
+        self.position = start + size
+        return start
+
+    def octet(self) -> i64:
+        """Return an unsigned 8-bit integer."""
+        return i64(self.data[self.step(1)])
+
+    def short(self) -> i64:
+        """Return an unsigned 16-bit integer."""
+        return i64(read_i16_be(self.data, self.step(2))) & 0xFFFF
+
+    def long(self) -> i64:
+        """Return an unsigned 32-bit integer."""
+        return i64(read_i32_be(self.data, self.step(4))) & 0xFFFF_FFFF
+
+    def longlong(self) -> i64:
+        """Return a 64-bit integer, signed: a tag of 2^63 and more is one that nobody gave out."""
+        return read_i64_be(self.data, self.step(8))
+
+    def timestamp(self) -> int:
+        """Return an unsigned 64-bit integer."""
+        return read_u64(self.data, self.step(8))
+
+    def shortstr(self) -> str:
+        """Return a short string that must be UTF-8.
+
+        Raises: FrameError (501) when it is not.
+        """
+        size = self.octet()
+        start = self.step(size)
+        try:
+            return self.data[start : start + size].decode("utf-8")
+        except UnicodeDecodeError:
+            raise FrameError("Malformed UTF-8 in shortstr") from None
+
+    def text(self) -> str:
+        """Return a short string in which bytes that are not UTF-8 come as surrogates (PEP 383).
+
+        Properties are the publisher's own: some put raw bytes into a correlation_id, and RabbitMQ
+        passes them on.
+        """
+        size = self.octet()
+        start = self.step(size)
+        return self.data[start : start + size].decode("utf-8", "surrogateescape")
+
+    def longstr(self) -> bytes:
+        """Return the bytes of a long string."""
+        size = self.long()
+        start = self.step(size)
+        return self.data[start : start + size]
+
+    def table(self) -> dict[str, object]:
+        """Return a field table."""
+        table, self.position = read_table(self.data, self.position, self.end)
+        return table
+
+    def skip_shortstr(self) -> None:
+        """Step over a short string, whatever it holds."""
+        self.step(self.octet())
+
+    def skip_longstr(self) -> None:
+        """Step over a long string."""
+        self.step(self.long())
+
+    def skip_table(self) -> None:
+        """Step over a field table that must be legal."""
+        self.position = skim_table(self.data, self.position, self.end)
+
+    def finish(self) -> None:
+        """Check that nothing is left.
+
+        Raises: SyntaxFault (502).
+        """
+        if self.position != self.end:
+            raise SyntaxFault(f"{self.end - self.position} bytes follow the last field")

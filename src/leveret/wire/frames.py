@@ -1,0 +1,239 @@
+"""Frames: writing them, and finding them in a stream of bytes that comes in any pieces.
+
+    octet  short    long   size octets   octet
+    +----+---------+------+-------------+------+
+    |kind| channel | size |   payload   | 0xCE |
+    +----+---------+------+-------------+------+
+
+A `FrameReader` finds whole frames and knows nothing of what they mean; whether a frame may come now
+is the session's matter.  Invariants: a frame that is refused is refused as soon as its 7 bytes of
+head are there; what is held back is at most one frame and the piece that came last; a payload is
+never copied by the reader, only pointed at.
+
+Source: AMQP 0-9-1 section 4.2.3; RabbitMQ's tolerance of `FRAME_OVERHEAD_BYTES` in a frame's size.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from mypy_extensions import i16, i32, i64
+
+from leveret.errors import FrameError
+from leveret.limits import FRAME_BYTES_MAX, FRAME_OVERHEAD_BYTES
+from leveret.wire.buffer import (
+    BytesWriter,
+    read_i16_be,
+    read_i32_be,
+    read_i64_be,
+    write_i16_be,
+    write_i32_be,
+    write_i64_be,
+)
+from leveret.wire.method import Method
+from leveret.wire.tables import patch_length
+
+FRAME_METHOD: Final = 1
+FRAME_HEADER: Final = 2
+FRAME_BODY: Final = 3
+FRAME_HEARTBEAT: Final = 8
+FRAME_END: Final = 0xCE
+
+#: Kind, channel and size.
+FRAME_HEAD_BYTES: Final = 7
+
+#: What a client sends first, and what a server answers to anything else (section 4.2.2).
+PROTOCOL_HEADER: Final = b"AMQP\x00\x00\x09\x01"
+
+#: A whole heartbeat frame.
+HEARTBEAT: Final = b"\x08\x00\x00\x00\x00\x00\x00\xce"
+
+#: Class id, weight and body size: the property flags come next.
+CONTENT_HEAD_BYTES: Final = 12
+
+
+# -- writing ---------------------------------------------------------------------------------------
+
+
+def write_frame_head(w: BytesWriter, kind: i64, channel: i64, size: i64) -> None:
+    """Write the 7 bytes before a payload of `size` bytes; `FRAME_END` comes after it."""
+    w.append(kind)
+    write_i16_be(w, i16(channel))
+    write_i32_be(w, i32(size))
+
+
+def write_method(w: BytesWriter, channel: i64, method: Method) -> None:
+    """Write a method frame.
+
+    Raises: ValueError for a field that cannot be written; then `w` is as it was.
+    """
+    start: i64 = len(w)
+    write_frame_head(w, FRAME_METHOD, channel, 0)
+    try:
+        method.write(w)
+    except ValueError:
+        w.truncate(start)
+        raise
+    patch_length(w, start + 3, i64(len(w)) - start - FRAME_HEAD_BYTES)
+    w.append(FRAME_END)
+
+
+def write_header(
+    w: BytesWriter, channel: i64, class_id: i64, body_size: i64, properties: bytes
+) -> None:
+    """Write a content header frame; `properties` start with their flags."""
+    write_frame_head(w, FRAME_HEADER, channel, CONTENT_HEAD_BYTES + len(properties))
+    write_i32_be(w, i32(class_id << 16))
+    write_i64_be(w, body_size)
+    w.write(properties)
+    w.append(FRAME_END)
+
+
+def write_body(w: BytesWriter, channel: i64, body: bytes, frame_max: i64) -> None:
+    """Write `body` in as many frames as `frame_max` asks for: none when it is empty.
+
+    `frame_max` counts whole frames; 0 is no limit.
+    """
+    size: i64 = len(body)
+    room: i64 = size if frame_max == 0 else frame_max - FRAME_OVERHEAD_BYTES
+    if room >= size:
+        if size > 0:
+            _write_body_frame(w, channel, body)
+        return
+    start: i64 = 0
+    while start < size:
+        end = start + room
+        _write_body_frame(w, channel, body[start:end])
+        start = end
+
+
+def _write_body_frame(w: BytesWriter, channel: i64, piece: bytes) -> None:
+    """Write one body frame."""
+    write_frame_head(w, FRAME_BODY, channel, len(piece))
+    w.write(piece)
+    w.append(FRAME_END)
+
+
+def write_heartbeat(w: BytesWriter) -> None:
+    """Write a heartbeat frame."""
+    w.write(HEARTBEAT)
+
+
+# -- reading ---------------------------------------------------------------------------------------
+
+
+def header_class_id(data: bytes, start: i64, end: i64) -> i64:
+    """Return the class id of the content header in `data[start:end]`.
+
+    Raises: FrameError (501) when it is too short to be one.
+    """
+    if end - start < CONTENT_HEAD_BYTES + 2:
+        raise FrameError(f"a content header of {end - start} bytes")
+    return i64(read_i16_be(data, start)) & 0xFFFF
+
+
+def header_body_size(data: bytes, start: i64, end: i64) -> i64:
+    """Return the body size of the content header in `data[start:end]`.
+
+    Raises: FrameError (501) when it is too short to be one, or says 2^63 bytes or more.
+    """
+    if end - start < CONTENT_HEAD_BYTES + 2:
+        raise FrameError(f"a content header of {end - start} bytes")
+    size = read_i64_be(data, start + 4)
+    if size < 0:
+        raise FrameError("a content header announces 2^63 bytes or more")
+    return size
+
+
+@final
+class FrameReader:
+    """Finds frames in pieces of input.
+
+    `feed` a piece, then call `next` until it is False; while it is True, `kind` and `channel` tell
+    the frame and its payload is `data[start:end]`.  A session may also parse `data` itself from
+    `position` on and move `position` over whole frames.
+
+    `frame_max` bounds a payload (0: no limit) and may be changed between two frames.
+    """
+
+    def __init__(self, frame_max: i64 = FRAME_BYTES_MAX) -> None:
+        self.frame_max: i64 = frame_max
+        self.data: bytes = b""
+        self.position: i64 = 0
+        self.kind: i64 = 0
+        self.channel: i64 = 0
+        self.start: i64 = 0
+        self.end: i64 = 0
+        self._pieces: list[bytes] = []
+        self._missing: i64 = 0
+
+    def feed(self, piece: bytes) -> None:
+        """Take more input.
+
+        Pieces of one frame are gathered and joined once, when the frame is whole.
+        """
+        if self._missing > 0:
+            self._pieces.append(piece)
+            self._missing -= len(piece)
+            if self._missing <= 0:
+                self._join()
+        elif self.position >= len(self.data):
+            self.data = piece
+            self.position = 0
+        else:
+            self.data = self.data[self.position :] + piece
+            self.position = 0
+
+    def _join(self) -> None:
+        """Put what is left and the pieces together."""
+        self.data = self.data[self.position :] + b"".join(self._pieces)
+        self.position = 0
+        self._pieces = []
+        self._missing = 0
+
+    def held(self) -> int:
+        """Return how many bytes wait for more."""
+        return len(self.data) - self.position + sum([len(piece) for piece in self._pieces])
+
+    def next(self) -> bool:
+        """Move to the next frame if it is whole.
+
+        Raises: FrameError (501) for an unknown kind, a payload above `frame_max`, a heartbeat with
+        a payload, or another octet than `FRAME_END` after the payload.
+        """
+        if self._missing > 0:
+            return False
+        data = self.data
+        at = self.position
+        there: i64 = i64(len(data)) - at
+        if there < FRAME_HEAD_BYTES:
+            self._wait_for(FRAME_HEAD_BYTES - there, there)
+            return False
+        kind: i64 = i64(data[at])
+        size: i64 = i64(read_i32_be(data, at + 3)) & 0xFFFF_FFFF
+        self._check(kind, size)
+        if there < size + FRAME_OVERHEAD_BYTES:
+            self._wait_for(size + FRAME_OVERHEAD_BYTES - there, there)
+            return False
+        start = at + FRAME_HEAD_BYTES
+        if data[start + size] != FRAME_END:
+            raise FrameError(f"a frame ends with octet {data[start + size]}, not {FRAME_END}")
+        self.kind = kind
+        self.channel = i64(read_i16_be(data, at + 1)) & 0xFFFF
+        self.start = start
+        self.end = start + size
+        self.position = start + size + 1
+        return True
+
+    def _wait_for(self, missing: i64, there: i64) -> None:
+        """Note how much is missing; with nothing there the next piece can stand for itself."""
+        self._missing = missing if there > 0 else 0
+
+    def _check(self, kind: i64, size: i64) -> None:
+        """Refuse a frame by its head."""
+        if kind < FRAME_METHOD or (kind > FRAME_BODY and kind != FRAME_HEARTBEAT):
+            raise FrameError(f"unknown frame type {kind}")
+        if size > self.frame_max and self.frame_max != 0:
+            raise FrameError(f"a frame of {size} bytes exceeds the negotiated {self.frame_max}")
+        if kind == FRAME_HEARTBEAT and size != 0:
+            raise FrameError(f"a heartbeat with {size} bytes of payload")

@@ -1,0 +1,212 @@
+"""Properties of a message, one at a time from the bytes of its content header.
+
+`raw` starts with the property flags, as a `Message` keeps it.  A feature that needs one property
+reads that one; all of them come from `decode_properties`.  `skim_properties` checks the bytes when
+they come in; on bytes that were never checked the readers raise `SyntaxFault` at worst.
+
+Invariant: nothing here changes `raw`; `with_headers` makes new bytes and keeps every header that is
+there as it was sent, its type included.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from leveret.errors import SyntaxFault
+from leveret.wire.basic_properties import (
+    CONTENT_TYPE,
+    CORRELATION_ID,
+    DELIVERY_MODE,
+    EXPIRATION,
+    HEADERS,
+    MESSAGE_ID,
+    PRIORITY,
+    REPLY_TO,
+    TIMESTAMP,
+    USER_ID,
+    BasicProperties,
+    check_flags,
+    decode_properties,
+    skim_properties,
+)
+from leveret.wire.buffer import BytesWriter, read_i16_be, read_i32_be
+from leveret.wire.fields import FieldReader
+from leveret.wire.tables import patch_length, read_table, skim_table, write_entries
+
+__all__ = [
+    "CONTENT_TYPE",
+    "CORRELATION_ID",
+    "DELIVERY_MODE",
+    "EXPIRATION",
+    "HEADERS",
+    "MESSAGE_ID",
+    "NO_PROPERTIES",
+    "PRIORITY",
+    "REPLY_TO",
+    "TIMESTAMP",
+    "USER_ID",
+    "BasicProperties",
+    "check_flags",
+    "decode_properties",
+    "find_property",
+    "property_correlation_id",
+    "property_delivery_mode",
+    "property_expiration",
+    "property_headers",
+    "property_message_id",
+    "property_priority",
+    "property_reply_to",
+    "property_text",
+    "property_timestamp",
+    "property_user_id",
+    "skim_properties",
+    "with_headers",
+]
+
+#: A content header without any property.
+NO_PROPERTIES: Final = b"\x00\x00"
+
+
+def find_property(raw: bytes, flag: i64) -> i64:
+    """Return where the value of the property with that flag starts in `raw`, or -1.
+
+    Raises: SyntaxFault (502) when `raw` ends before it.
+    """
+    if len(raw) < 2:
+        raise _short()
+    flags: i64 = i64(read_i16_be(raw, 0)) & 0xFFFF
+    if flags & flag == 0:
+        return -1
+    return _place(raw, flags, flag)
+
+
+def _place(raw: bytes, flags: i64, flag: i64) -> i64:
+    """Return where the property with that flag starts, or would start."""
+    end: i64 = len(raw)
+    position: i64 = 2
+    before: i64 = 0x8000
+    while before > flag:
+        if flags & before:
+            position = _skip(raw, position, end, before)
+        before >>= 1
+    return position
+
+
+def _skip(raw: bytes, position: i64, end: i64, flag: i64) -> i64:
+    """Return the position after the value of the property with that flag."""
+    if flag == HEADERS:
+        if end - position < 4:
+            raise _short()
+        size: i64 = i64(read_i32_be(raw, position)) & 0xFFFF_FFFF
+        return _within(position + 4 + size, end)
+    if flag in (DELIVERY_MODE, PRIORITY):
+        return _within(position + 1, end)
+    if flag == TIMESTAMP:
+        return _within(position + 8, end)
+    if position >= end:
+        raise _short()
+    return _within(position + 1 + i64(raw[position]), end)
+
+
+def _within(position: i64, end: i64) -> i64:
+    """Return `position` if it is not beyond `end`."""
+    if position > end:
+        raise _short()
+    return position
+
+
+def _short() -> SyntaxFault:
+    """Return the error of properties that end early."""
+    return SyntaxFault("the properties end early")
+
+
+def property_text(raw: bytes, flag: i64) -> str | None:
+    """Return the property with that flag, which must be one of the short strings."""
+    position = find_property(raw, flag)
+    return None if position < 0 else FieldReader(raw, position, len(raw)).text()
+
+
+def property_octet(raw: bytes, flag: i64) -> int | None:
+    """Return the property with that flag, which must be an octet."""
+    position = find_property(raw, flag)
+    return None if position < 0 else FieldReader(raw, position, len(raw)).octet()
+
+
+def property_headers(raw: bytes) -> dict[str, object] | None:
+    """Return the headers as a dict of their own at each call, or None.
+
+    Raises: SyntaxFault (502).
+    """
+    position = find_property(raw, HEADERS)
+    if position < 0:
+        return None
+    headers, _ = read_table(raw, position, len(raw))
+    return headers
+
+
+def property_delivery_mode(raw: bytes) -> int | None:
+    """Return the delivery mode (2: persistent), or None."""
+    return property_octet(raw, DELIVERY_MODE)
+
+
+def property_priority(raw: bytes) -> int | None:
+    """Return the priority, 0 to 255, or None."""
+    return property_octet(raw, PRIORITY)
+
+
+def property_correlation_id(raw: bytes) -> str | None:
+    """Return the correlation id or None."""
+    return property_text(raw, CORRELATION_ID)
+
+
+def property_reply_to(raw: bytes) -> str | None:
+    """Return reply_to or None."""
+    return property_text(raw, REPLY_TO)
+
+
+def property_expiration(raw: bytes) -> str | None:
+    """Return the expiration as the publisher wrote it (text, milliseconds when legal), or None."""
+    return property_text(raw, EXPIRATION)
+
+
+def property_message_id(raw: bytes) -> str | None:
+    """Return the message id or None."""
+    return property_text(raw, MESSAGE_ID)
+
+
+def property_timestamp(raw: bytes) -> int | None:
+    """Return the publisher's timestamp in seconds, or None."""
+    position = find_property(raw, TIMESTAMP)
+    return None if position < 0 else FieldReader(raw, position, len(raw)).timestamp()
+
+
+def property_user_id(raw: bytes) -> str | None:
+    """Return the user id or None."""
+    return property_text(raw, USER_ID)
+
+
+def with_headers(raw: bytes, more: dict[str, object]) -> bytes:
+    """Return property bytes like `raw` with the entries of `more` put after its headers.
+
+    Of a key that is there already both are kept and readers take the later one.
+
+    Raises: ValueError for what a table cannot hold, SyntaxFault (502) when `raw` is not legal.
+    """
+    flags = FieldReader(raw, 0, len(raw)).short()
+    check_flags(flags)
+    at = find_property(raw, HEADERS)
+    w = BytesWriter()
+    if at < 0:
+        at = _place(raw, flags, HEADERS)
+        w.append(i64(raw[0]) | HEADERS >> 8)
+        w.write(raw[1:at] + b"\x00\x00\x00\x00")
+        rest = at
+    else:
+        rest = skim_table(raw, at, len(raw))
+        w.write(raw[:rest])
+    write_entries(w, more)
+    patch_length(w, at, i64(len(w)) - at - 4)
+    w.write(raw[rest:])
+    return w.getvalue()

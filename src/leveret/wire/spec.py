@@ -1,0 +1,471 @@
+"""The one table of AMQP 0-9-1: classes, methods, fields, properties and constants.
+
+`generate.py` turns it into `methods/` and `basic_properties.py`; tests derive their cases from it.
+It is the specification with RabbitMQ's additions (exchange.bind, basic.nack, confirm,
+connection.blocked, connection.update-secret) and the class access of 0-8, which old clients send.
+It is data only: nothing here reads or writes bytes, and nothing on a hot path imports it.
+
+A field is written `name:kind` or `name:kind=default`; a field named `-` is reserved: written as
+zero or empty, skipped when read, no attribute of the method.  A name ends in `_` where Python or
+the method itself has the bare word already.  Kinds are AMQP's: bit, octet, short,
+long, longlong, shortstr, longstr, table, timestamp.  Consecutive bits share octets, lowest first.
+
+Source: amqp0-9-1.extended.xml and https://www.rabbitmq.com/amqp-0-9-1-errata.html.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+#: Who may send a method.
+CLIENT: Final = "client"
+SERVER: Final = "server"
+BOTH: Final = "both"
+
+KINDS: Final = (
+    "bit",
+    "octet",
+    "short",
+    "long",
+    "longlong",
+    "shortstr",
+    "longstr",
+    "table",
+    "timestamp",
+)
+
+
+@dataclass(frozen=True)
+class Field:
+    """One argument of a method, or one property; `name` has `_` and is `-` when reserved."""
+
+    name: str
+    kind: str
+    default: str | None = None
+
+    @property
+    def reserved(self) -> bool:
+        """Tell whether the field carries nothing."""
+        return self.name == "-"
+
+
+@dataclass(frozen=True)
+class MethodSpec:
+    """One method: its numbers, name with `-`, sender, fields and the replies that answer it."""
+
+    class_name: str
+    class_id: int
+    method_id: int
+    name: str
+    sender: str
+    doc: str
+    fields: tuple[Field, ...]
+    replies: tuple[str, ...] = ()
+    has_content: bool = False
+    secrets: tuple[str, ...] = ()
+
+    @property
+    def full_name(self) -> str:
+        """The name as the specification writes it: `queue.declare-ok`."""
+        return f"{self.class_name}.{self.name}"
+
+    @property
+    def class_word(self) -> str:
+        """The name of the Python class: `QueueDeclareOk`."""
+        return "".join(word.capitalize() for word in f"{self.class_name}-{self.name}".split("-"))
+
+
+def _fields(text: str) -> tuple[Field, ...]:
+    """Return the fields that `text` names."""
+    found = []
+    for word in text.split():
+        name, _, rest = word.partition(":")
+        kind, has_default, default = rest.partition("=")
+        found.append(Field(name, kind, default if has_default else None))
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class ClassSpec:
+    """One class of methods."""
+
+    name: str
+    class_id: int
+    doc: str
+    methods: tuple[MethodSpec, ...]
+
+
+class _ClassBuilder:
+    """Gathers the methods of one class, so that the table below reads as a table."""
+
+    def __init__(self, name: str, class_id: int, doc: str) -> None:
+        self._name = name
+        self._class_id = class_id
+        self._doc = doc
+        self._methods: list[MethodSpec] = []
+
+    def method(
+        self,
+        method_id: int,
+        name: str,
+        sender: str,
+        doc: str,
+        fields: str = "",
+        *,
+        replies: tuple[str, ...] = (),
+        has_content: bool = False,
+        secrets: tuple[str, ...] = (),
+    ) -> None:
+        """Add one method."""
+        full = tuple(f"{self._name}.{reply}" for reply in replies)
+        self._methods.append(
+            MethodSpec(
+                class_name=self._name,
+                class_id=self._class_id,
+                method_id=method_id,
+                name=name,
+                sender=sender,
+                doc=doc,
+                fields=_fields(fields),
+                replies=full,
+                has_content=has_content,
+                secrets=secrets,
+            )
+        )
+
+    def done(self) -> ClassSpec:
+        """Return the class with what was added."""
+        return ClassSpec(self._name, self._class_id, self._doc, tuple(self._methods))
+
+
+_CLOSE = "reply_code:short reply_text:shortstr class_id:short method_id:short"
+_TUNE = "channel_max:short frame_max:long heartbeat:short"
+_SERVED = "delivery_tag:longlong redelivered:bit exchange:shortstr routing_key:shortstr"
+
+
+_connection = _ClassBuilder(
+    "connection", 10, "opening, tuning, closing and the state of a connection"
+)
+_connection.method(
+    10,
+    "start",
+    SERVER,
+    "Offers the server's properties and login mechanisms.",
+    "version_major:octet=0 version_minor:octet=9 server_properties:table"
+    " mechanisms:longstr=PLAIN locales:longstr=en_US",
+    replies=("start-ok",),
+)
+_connection.method(
+    11,
+    "start-ok",
+    CLIENT,
+    "Chooses a mechanism and logs in.",
+    "client_properties:table mechanism:shortstr=PLAIN response:longstr locale:shortstr=en_US",
+    secrets=("response",),
+)
+_connection.method(
+    20,
+    "secure",
+    SERVER,
+    "Asks for another round of the login.",
+    "challenge:longstr",
+    replies=("secure-ok",),
+)
+_connection.method(
+    21,
+    "secure-ok",
+    CLIENT,
+    "Answers the challenge.",
+    "response:longstr",
+    secrets=("response",),
+)
+_connection.method(30, "tune", SERVER, "Offers limits.", _TUNE, replies=("tune-ok",))
+_connection.method(31, "tune-ok", CLIENT, "Accepts limits; none above the offer.", _TUNE)
+_connection.method(
+    40,
+    "open",
+    CLIENT,
+    "Opens a virtual host.",
+    "virtual_host:shortstr=/ -:shortstr -:bit",
+    replies=("open-ok",),
+)
+_connection.method(41, "open-ok", SERVER, "The virtual host is open.", "-:shortstr")
+_connection.method(
+    50, "close", BOTH, "Ends the connection, saying why.", _CLOSE, replies=("close-ok",)
+)
+_connection.method(51, "close-ok", BOTH, "Agrees to the end.")
+_connection.method(
+    60, "blocked", SERVER, "The server takes no publishes for now.", "reason:shortstr"
+)
+_connection.method(61, "unblocked", SERVER, "The server takes publishes again.")
+_connection.method(
+    70,
+    "update-secret",
+    CLIENT,
+    "Hands over a fresh token before the old one expires.",
+    "new_secret:longstr reason:shortstr",
+    replies=("update-secret-ok",),
+    secrets=("new_secret",),
+)
+_connection.method(71, "update-secret-ok", SERVER, "The fresh token counts.")
+
+_channel = _ClassBuilder("channel", 20, "opening and closing channels")
+_channel.method(10, "open", CLIENT, "Opens the channel.", "-:shortstr", replies=("open-ok",))
+_channel.method(11, "open-ok", SERVER, "The channel is open.", "-:longstr")
+_channel.method(20, "flow", BOTH, "Starts or stops deliveries.", "active:bit", replies=("flow-ok",))
+_channel.method(21, "flow-ok", BOTH, "Confirms a flow.", "active:bit")
+_channel.method(40, "close", BOTH, "Ends the channel, saying why.", _CLOSE, replies=("close-ok",))
+_channel.method(41, "close-ok", BOTH, "Agrees to the end.")
+
+_access = _ClassBuilder("access", 30, "access tickets of AMQP 0-8, which mean nothing today")
+_access.method(
+    10,
+    "request",
+    CLIENT,
+    "Asks for a ticket; any answer does.",
+    "realm:shortstr=/data exclusive:bit passive:bit active:bit write_:bit read_:bit",
+    replies=("request-ok",),
+)
+_access.method(11, "request-ok", SERVER, "Hands out a ticket.", "ticket:short=1")
+
+_EXCHANGE_BIND = (
+    "-:short destination:shortstr source:shortstr routing_key:shortstr no_wait:bit arguments:table"
+)
+_exchange = _ClassBuilder("exchange", 40, "declaring, deleting and binding exchanges")
+_exchange.method(
+    10,
+    "declare",
+    CLIENT,
+    "Creates an exchange, or checks that it is there.",
+    "-:short exchange:shortstr type:shortstr=direct passive:bit durable:bit auto_delete:bit"
+    " internal:bit no_wait:bit arguments:table",
+    replies=("declare-ok",),
+)
+_exchange.method(11, "declare-ok", SERVER, "The exchange is there.")
+_exchange.method(
+    20,
+    "delete",
+    CLIENT,
+    "Deletes an exchange.",
+    "-:short exchange:shortstr if_unused:bit no_wait:bit",
+    replies=("delete-ok",),
+)
+_exchange.method(21, "delete-ok", SERVER, "The exchange is gone.")
+_exchange.method(
+    30, "bind", CLIENT, "Binds an exchange to another.", _EXCHANGE_BIND, replies=("bind-ok",)
+)
+_exchange.method(31, "bind-ok", SERVER, "The binding is there.")
+_exchange.method(
+    40, "unbind", CLIENT, "Removes such a binding.", _EXCHANGE_BIND, replies=("unbind-ok",)
+)
+_exchange.method(51, "unbind-ok", SERVER, "The binding is gone (51, not 41, as RabbitMQ has it).")
+
+_QUEUE_BIND = "-:short queue:shortstr exchange:shortstr routing_key:shortstr"
+_queue = _ClassBuilder("queue", 50, "declaring, binding, purging and deleting queues")
+_queue.method(
+    10,
+    "declare",
+    CLIENT,
+    "Creates a queue, or checks that it is there.",
+    "-:short queue:shortstr passive:bit durable:bit exclusive:bit auto_delete:bit no_wait:bit"
+    " arguments:table",
+    replies=("declare-ok",),
+)
+_queue.method(
+    11,
+    "declare-ok",
+    SERVER,
+    "The queue is there.",
+    "queue:shortstr message_count:long consumer_count:long",
+)
+_queue.method(
+    20,
+    "bind",
+    CLIENT,
+    "Binds a queue to an exchange.",
+    f"{_QUEUE_BIND} no_wait:bit arguments:table",
+    replies=("bind-ok",),
+)
+_queue.method(21, "bind-ok", SERVER, "The binding is there.")
+_queue.method(
+    30,
+    "purge",
+    CLIENT,
+    "Drops the ready messages of a queue.",
+    "-:short queue:shortstr no_wait:bit",
+    replies=("purge-ok",),
+)
+_queue.method(31, "purge-ok", SERVER, "So many were dropped.", "message_count:long")
+_queue.method(
+    40,
+    "delete",
+    CLIENT,
+    "Deletes a queue.",
+    "-:short queue:shortstr if_unused:bit if_empty:bit no_wait:bit",
+    replies=("delete-ok",),
+)
+_queue.method(
+    41, "delete-ok", SERVER, "The queue is gone, with so many messages.", "message_count:long"
+)
+_queue.method(
+    50,
+    "unbind",
+    CLIENT,
+    "Removes a binding.",
+    f"{_QUEUE_BIND} arguments:table",
+    replies=("unbind-ok",),
+)
+_queue.method(51, "unbind-ok", SERVER, "The binding is gone.")
+
+_basic = _ClassBuilder("basic", 60, "publishing, consuming and settling messages")
+_basic.method(
+    10,
+    "qos",
+    CLIENT,
+    "Limits what is delivered before it is acked.",
+    "prefetch_size:long prefetch_count:short global_:bit",
+    replies=("qos-ok",),
+)
+_basic.method(11, "qos-ok", SERVER, "The limit holds.")
+_basic.method(
+    20,
+    "consume",
+    CLIENT,
+    "Starts a consumer.",
+    "-:short queue:shortstr consumer_tag:shortstr no_local:bit no_ack:bit exclusive:bit"
+    " no_wait:bit arguments:table",
+    replies=("consume-ok",),
+)
+_basic.method(21, "consume-ok", SERVER, "The consumer runs.", "consumer_tag:shortstr")
+_basic.method(
+    30,
+    "cancel",
+    BOTH,
+    "Ends a consumer; from the server: it has ended.",
+    "consumer_tag:shortstr no_wait:bit",
+    replies=("cancel-ok",),
+)
+_basic.method(31, "cancel-ok", BOTH, "The consumer has ended.", "consumer_tag:shortstr")
+_basic.method(
+    40,
+    "publish",
+    CLIENT,
+    "Publishes a message.",
+    "-:short exchange:shortstr routing_key:shortstr mandatory:bit immediate:bit",
+    has_content=True,
+)
+_basic.method(
+    50,
+    "return",
+    SERVER,
+    "Hands back a mandatory message that no queue took.",
+    "reply_code:short reply_text:shortstr exchange:shortstr routing_key:shortstr",
+    has_content=True,
+)
+_basic.method(
+    60,
+    "deliver",
+    SERVER,
+    "Delivers a message to a consumer.",
+    f"consumer_tag:shortstr {_SERVED}",
+    has_content=True,
+)
+_basic.method(
+    70,
+    "get",
+    CLIENT,
+    "Asks for one message.",
+    "-:short queue:shortstr no_ack:bit",
+    replies=("get-ok", "get-empty"),
+)
+_basic.method(
+    71,
+    "get-ok",
+    SERVER,
+    "One message, and how many are left.",
+    f"{_SERVED} message_count:long",
+    has_content=True,
+)
+_basic.method(72, "get-empty", SERVER, "There is none.", "-:shortstr")
+
+_basic.method(
+    80,
+    "ack",
+    BOTH,
+    "Acks deliveries; from the server: confirms publishes.",
+    "delivery_tag:longlong multiple:bit",
+)
+_basic.method(
+    90,
+    "reject",
+    CLIENT,
+    "Refuses one delivery.",
+    "delivery_tag:longlong requeue:bit",
+)
+_basic.method(100, "recover-async", CLIENT, "Redelivers what is unacked; no reply.", "requeue:bit")
+_basic.method(
+    110,
+    "recover",
+    CLIENT,
+    "Redelivers what is unacked.",
+    "requeue:bit",
+    replies=("recover-ok",),
+)
+_basic.method(111, "recover-ok", SERVER, "It is being redelivered.")
+_basic.method(
+    120,
+    "nack",
+    BOTH,
+    "Refuses deliveries; from the server: publishes that were not taken.",
+    "delivery_tag:longlong multiple:bit requeue:bit",
+)
+
+_confirm = _ClassBuilder("confirm", 85, "publisher confirms")
+_confirm.method(
+    10,
+    "select",
+    CLIENT,
+    "Asks for a confirm of every publish.",
+    "no_wait:bit",
+    replies=("select-ok",),
+)
+_confirm.method(11, "select-ok", SERVER, "Publishes are confirmed from here on.")
+
+_tx = _ClassBuilder("tx", 90, "transactions of a channel")
+_tx.method(10, "select", CLIENT, "Makes the channel transactional.", replies=("select-ok",))
+_tx.method(11, "select-ok", SERVER, "It is transactional.")
+_tx.method(20, "commit", CLIENT, "Does what was gathered.", replies=("commit-ok",))
+_tx.method(21, "commit-ok", SERVER, "It is done.")
+_tx.method(30, "rollback", CLIENT, "Forgets what was gathered.", replies=("rollback-ok",))
+_tx.method(31, "rollback-ok", SERVER, "It is forgotten.")
+
+CLASSES: Final[tuple[ClassSpec, ...]] = (
+    _connection.done(),
+    _channel.done(),
+    _access.done(),
+    _exchange.done(),
+    _queue.done(),
+    _basic.done(),
+    _confirm.done(),
+    _tx.done(),
+)
+
+#: Every method by its name.
+METHODS: Final[dict[str, MethodSpec]] = {
+    method.full_name: method for each in CLASSES for method in each.methods
+}
+
+#: A synchronous method's name → the names of the methods that may answer it.
+REPLIES: Final[dict[str, tuple[str, ...]]] = {
+    name: method.replies for name, method in METHODS.items() if method.replies
+}
+
+#: The properties of class basic in the order of their flags, from bit 15 down; bit 1 is unused and
+#: bit 0 would announce more flags, which no class has.
+PROPERTIES: Final[tuple[Field, ...]] = _fields(
+    "content_type:shortstr content_encoding:shortstr headers:table delivery_mode:octet"
+    " priority:octet correlation_id:shortstr reply_to:shortstr expiration:shortstr"
+    " message_id:shortstr timestamp:timestamp type:shortstr user_id:shortstr app_id:shortstr"
+    " cluster_id:shortstr"
+)
