@@ -91,6 +91,12 @@ JOURNAL_BYTES_MAX: Final = 512 * 1024 * 1024
 CHUNK_BYTES_MAX: Final = 262_144
 CHUNK_RECORDS_MAX: Final = 4096
 
+#: Ranges of acks in one record of the journal: what one damaged record can bring back.
+ACK_RANGES_PER_RECORD_MAX: Final = 512
+
+#: A segment file takes no more chunks from this size on.
+SEGMENT_FILE_BYTES: Final = 64 * 1024 * 1024
+
 # -- client ----------------------------------------------------------------------------------------
 
 #: Messages that came but were not handed to the application yet; beyond it the socket is not read

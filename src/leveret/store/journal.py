@@ -1,0 +1,433 @@
+"""The journal as it is written: records gather in memory until one call writes and syncs them.
+
+All that must survive goes through here in one order: definitions, messages, acks.  A record is
+appended synchronously; it is durable when `durable_group` has reached what `group` was at that
+moment.  `seal` hands over what has gathered as one `Group`; whoever writes and syncs it
+(`journal_files.py`) says so by `synced`, and meanwhile the next group gathers.  There is no timer.
+
+It is not the files: no I/O and no clock here.  `record.py` draws the bytes.
+
+Invariants: records keep the order of the calls, but acks, which gather and come last in the group
+or when many have gathered: nothing that follows an ack depends on it, for a sequence is never used
+twice.  A body from `BODY_APART_BYTES` on is never copied.  One record never spans two groups.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from mypy_extensions import i32, i64, u8
+from xxhash import xxh3_64, xxh3_64_digest
+
+from leveret.limits import (
+    ACK_RANGES_PER_RECORD_MAX,
+    BODY_APART_BYTES,
+    JOURNAL_FILE_BYTES,
+)
+from leveret.message import Message
+from leveret.store.record import (
+    ACK,
+    CHECKPOINT,
+    CLEAN_STOP,
+    CONSUMER_OFFSET,
+    DIGEST_BYTES,
+    GROUP_HEADER_BYTES,
+    MOVE,
+    PUBLISH,
+    PUBLISHER_SEQUENCE,
+    PURGE,
+    RECORD_BYTES_MAX,
+    RECORD_HEAD_BYTES,
+    REQUEUE,
+    TRIM,
+    TX,
+    encode_group_header,
+    write_message,
+    write_string,
+)
+from leveret.wire.buffer import BytesWriter, write_i32_le, write_i64_le
+
+#: From this size on hashing a body where it lies is cheaper than copying it next to its head.
+_HASH_APART_BYTES: Final = 1024
+
+#: A publish record's payload begins with the number of targets, known only when it is whole.
+_PUBLISH_START: Final = RECORD_HEAD_BYTES + 4
+
+_ACK_RANGE_BYTES: Final = 24
+
+#: References that compiled code reaches without a look-up.
+_digest: Final = xxh3_64_digest
+_hasher: Final = xxh3_64
+
+
+@final
+class Group:
+    """Records that are written by one call and become durable by one sync.
+
+    `parts` are the bytes in order, header first; `size` is their sum; `number` and `file_number`
+    say which group it is and which journal file it belongs in.
+    """
+
+    def __init__(self, number: i64, file_number: i64, records: i64, parts: list[bytes]) -> None:
+        size: i64 = 0
+        for part in parts:
+            size += len(part)
+        self.number: Final[i64] = number
+        self.file_number: Final[i64] = file_number
+        self.records: Final[i64] = records
+        self.parts: Final = parts
+        self.size: Final[i64] = size
+
+    @property
+    def data(self) -> bytes:
+        """All parts as one: for tests and tools, for it copies."""
+        return b"".join(self.parts)
+
+
+@final
+class Journal:
+    """The journal's open end.
+
+    `group` is the number of the group being filled, `durable_group` of the newest one synced,
+    `unsynced_bytes` what was appended and is not synced, `file_number` the file of the last group
+    sealed, `bytes_since_roll` what was sealed since the last checkpoint began.
+    """
+
+    def __init__(self, seed: int = 0, group: i64 = 1, file_number: i64 = 1) -> None:
+        self.group: i64 = group
+        self.durable_group: i64 = group - 1
+        self.unsynced_bytes: i64 = 0
+        self.file_number: i64 = file_number
+        self.bytes_since_roll: i64 = 0
+        self._seed = seed
+        self._record_seed: int = seed ^ int(group)
+        self._file_bytes: i64 = 0
+        self._rolling = False
+        self._records: i64 = 0
+        self._size: i64 = 0
+        self._parts: list[bytes] = []
+        self._out = BytesWriter()
+        self._sealed: list[Group] = []
+        self._publish = _scratch(_PUBLISH_START)
+        self._targets: i64 = 0
+        self._other = _scratch(RECORD_HEAD_BYTES)
+        self._ack_queue: i64 = -1
+        self._ack_first: i64 = 0
+        self._ack_last: i64 = 0
+        self._acks = _scratch(RECORD_HEAD_BYTES)
+        self._in_tx = False
+        self._tx = _scratch(RECORD_HEAD_BYTES)
+        self._tx_parts: list[bytes] = []
+        self._tx_size: i64 = 0
+
+    # -- messages ----------------------------------------------------------------------------------
+
+    def target(self, queue_id: i64, sequence: i64) -> None:
+        """Name a queue that takes the next published message, and the message's sequence there."""
+        writer = self._publish
+        write_i64_le(writer, queue_id)
+        write_i64_le(writer, sequence)
+        self._targets += 1
+
+    def publish(self, message: Message) -> None:
+        """Append a message for all targets named since the last one."""
+        writer = self._publish
+        count = self._targets
+        writer[5] = u8(count & 0xFF)
+        writer[6] = u8((count >> 8) & 0xFF)
+        writer[7] = u8((count >> 16) & 0xFF)
+        writer[8] = u8((count >> 24) & 0xFF)
+        self._targets = 0
+        write_message(writer, message)
+        self._append_message(PUBLISH, message.body)
+
+    def move(self, queue_id: i64, sequence: i64, message: Message) -> None:
+        """Append the ack of one message and its publish to the targets named, as one record.
+
+        The message is stored again, as it was changed: replay cannot look for the original, which
+        a checkpoint may have left out.
+        """
+        writer = self._publish
+        count = self._targets
+        writer[5] = u8(count & 0xFF)
+        writer[6] = u8((count >> 8) & 0xFF)
+        writer[7] = u8((count >> 16) & 0xFF)
+        writer[8] = u8((count >> 24) & 0xFF)
+        self._targets = 0
+        write_i64_le(writer, queue_id)
+        write_i64_le(writer, sequence)
+        write_message(writer, message)
+        self._append_message(MOVE, message.body)
+
+    def ack(self, queue_id: i64, first: i64, last: i64) -> None:
+        """Append that the messages `first` to `last` of a queue are gone; runs are merged."""
+        if queue_id == self._ack_queue and first == self._ack_last + 1:
+            self._ack_last = last
+        else:
+            self._start_ack_run(queue_id, first, last)
+
+    def requeue(self, queue_id: i64, sequence: i64, delivery_count: i64) -> None:
+        """Append that a message went back to its queue, delivered so often by now."""
+        writer = self._other
+        write_i64_le(writer, queue_id)
+        write_i64_le(writer, sequence)
+        write_i32_le(writer, i32(delivery_count))
+        self._append(writer, RECORD_HEAD_BYTES, REQUEUE, b"")
+
+    def purge(self, queue_id: i64, below_sequence: i64) -> None:
+        """Append that every message of a queue below a sequence is gone.
+
+        That includes unacked ones: where those must stay, append acks of the others.
+        """
+        writer = self._other
+        write_i64_le(writer, queue_id)
+        write_i64_le(writer, below_sequence)
+        self._append(writer, RECORD_HEAD_BYTES, PURGE, b"")
+
+    def trim(self, queue_id: i64, first_offset: i64) -> None:
+        """Append that a stream begins at `first_offset` now."""
+        writer = self._other
+        write_i64_le(writer, queue_id)
+        write_i64_le(writer, first_offset)
+        self._append(writer, RECORD_HEAD_BYTES, TRIM, b"")
+
+    def consumer_offset(self, queue_id: i64, consumer: bytes, offset: i64) -> None:
+        """Append how far a named consumer of a stream has come."""
+        self._append_named(CONSUMER_OFFSET, queue_id, consumer, offset)
+
+    def publisher_sequence(self, queue_id: i64, publisher: bytes, sequence: i64) -> None:
+        """Append the newest sequence taken from a named publisher."""
+        self._append_named(PUBLISHER_SEQUENCE, queue_id, publisher, sequence)
+
+    # -- definitions and marks ---------------------------------------------------------------------
+
+    def checkpoint(self, generation: i64) -> None:
+        """Append that the checkpoint `generation` began."""
+        write_i64_le(self._other, generation)
+        self._append(self._other, RECORD_HEAD_BYTES, CHECKPOINT, b"")
+
+    def clean_stop(self, time_ms: i64) -> None:
+        """Append that the broker stopped in order; only true as the journal's last record."""
+        self._flush_acks()
+        write_i64_le(self._other, time_ms)
+        self._append(self._other, RECORD_HEAD_BYTES, CLEAN_STOP, b"")
+
+    def begin_tx(self) -> None:
+        """Make all records up to `end_tx` one: after a crash all of them are there, or none."""
+        if self._in_tx:
+            raise RuntimeError("a transaction's record is open already")
+        self._close_ack_run()
+        self._in_tx = True
+
+    def end_tx(self) -> None:
+        """Append the transaction's record; one without operations leaves nothing."""
+        if not self._in_tx:
+            raise RuntimeError("no transaction's record is open")
+        self._in_tx = False
+        writer = self._tx
+        if self._tx_size == 0:
+            return
+        self._tx_size = 0
+        if not self._tx_parts:
+            self._append(writer, RECORD_HEAD_BYTES, TX, b"")
+            return
+        self._tx_parts.append(writer.getvalue())
+        parts, self._tx_parts = self._tx_parts, []
+        self._tx = _scratch(RECORD_HEAD_BYTES)
+        self._append_parts(TX, parts)
+
+    # -- groups ------------------------------------------------------------------------------------
+
+    def has_records(self) -> bool:
+        """Tell whether anything waits to be sealed."""
+        return self._records > 0 or self._ack_queue >= 0 or len(self._acks) > RECORD_HEAD_BYTES
+
+    def seal(self) -> Group | None:
+        """Return what has gathered as a group to write and sync, or None; begin the next group."""
+        if self._in_tx:
+            raise RuntimeError("a transaction's record is open")
+        self._flush_acks()
+        if self._records == 0:
+            return None
+        if self._rolling or self._file_bytes >= JOURNAL_FILE_BYTES:
+            self._rolling = False
+            self.file_number += 1
+            self._file_bytes = 0
+        header = encode_group_header(
+            self._seed, self.file_number, self.group, self._size, self.durable_group, self._records
+        )
+        parts = [header]
+        parts.extend(self._parts)
+        if len(self._out) > 0:
+            parts.append(self._out.getvalue())
+        group = Group(self.group, self.file_number, self._records, parts)
+        self._sealed.append(group)
+        self.unsynced_bytes += GROUP_HEADER_BYTES
+        self._file_bytes += group.size
+        self.bytes_since_roll += group.size
+        self._begin_group()
+        return group
+
+    def synced(self, number: i64) -> None:
+        """Take note that all groups up to `number` are durable."""
+        while self._sealed and self._sealed[0].number <= number:
+            self.unsynced_bytes -= self._sealed.pop(0).size
+        if self._sealed and number >= self._sealed[0].number:
+            raise RuntimeError("groups become durable in order")
+        if number >= self.group:
+            raise RuntimeError("a group that is not sealed cannot be durable")
+        self.durable_group = max(self.durable_group, number)
+
+    def roll(self) -> i64:
+        """Let the next group begin a new file; return its number, from which a replay must go."""
+        self._rolling = self._file_bytes > 0
+        self.bytes_since_roll = 0
+        return self.group
+
+    @property
+    def next_file_number(self) -> int:
+        """The file that the next group sealed goes to, if it were sealed now."""
+        full = self._rolling or self._file_bytes >= JOURNAL_FILE_BYTES
+        return int(self.file_number) + 1 if full else int(self.file_number)
+
+    # -- inside ------------------------------------------------------------------------------------
+
+    def _begin_group(self) -> None:
+        """Start an empty group after the one that was sealed."""
+        self.group += 1
+        self._record_seed = self._seed ^ int(self.group)
+        self._records = 0
+        self._size = 0
+        self._parts = []
+        self._out = BytesWriter()
+
+    def _append_message(self, kind: i64, body: bytes) -> None:
+        """Frame the message in `_publish`: a small body is copied behind its head."""
+        writer = self._publish
+        if len(body) < _HASH_APART_BYTES:
+            writer.write(body)
+            body = b""
+        self._append(writer, _PUBLISH_START, kind, body)
+
+    def _append(self, writer: BytesWriter, start: i64, kind: i64, body: bytes) -> None:
+        """Frame the payload in `writer`, and `body` behind it, as one record; empty `writer`.
+
+        The first bytes of `writer`, up to `start`, are kept free for the record's head.
+        """
+        size: i64 = len(writer) - RECORD_HEAD_BYTES + len(body)
+        if size > RECORD_BYTES_MAX:
+            writer.truncate(start)
+            raise ValueError("a record of the journal is too large")
+        writer[0] = u8(size & 0xFF)
+        writer[1] = u8((size >> 8) & 0xFF)
+        writer[2] = u8((size >> 16) & 0xFF)
+        writer[3] = u8(size >> 24)
+        writer[4] = u8(kind)
+        head = writer.getvalue()
+        writer.truncate(start)
+        if self._in_tx:
+            self._append_to_tx(head, body)
+            return
+        if len(body) == 0:
+            self._out.write(_digest(head, self._record_seed))
+            self._out.write(head)
+        else:
+            hasher = _hasher(head, self._record_seed)
+            hasher.update(body)
+            self._out.write(hasher.digest())
+            self._out.write(head)
+            self._append_body(body)
+        self._count(DIGEST_BYTES + RECORD_HEAD_BYTES + size)
+
+    def _append_body(self, body: bytes) -> None:
+        """Append a body: a large one as it is, so that it is not copied."""
+        if len(body) < BODY_APART_BYTES:
+            self._out.write(body)
+            return
+        self._parts.append(self._out.getvalue())
+        self._parts.append(body)
+        self._out = BytesWriter()
+
+    def _append_parts(self, kind: i64, parts: list[bytes]) -> None:
+        """Frame a payload that lies in parts; the first has room for the record's head in front."""
+        size: i64 = -RECORD_HEAD_BYTES
+        for part in parts:
+            size += len(part)
+        if size > RECORD_BYTES_MAX:
+            raise ValueError("a record of the journal is too large")
+        head = BytesWriter()
+        write_i32_le(head, i32(size))
+        head.append(int(kind))
+        parts[0] = head.getvalue() + parts[0][RECORD_HEAD_BYTES:]
+        hasher = _hasher(b"", self._record_seed)
+        for part in parts:
+            hasher.update(part)
+        self._out.write(hasher.digest())
+        for part in parts:
+            self._append_body(part)
+        self._count(DIGEST_BYTES + RECORD_HEAD_BYTES + size)
+
+    def _append_to_tx(self, head: bytes, body: bytes) -> None:
+        """Append an operation to the open transaction: as a record, but without a digest."""
+        self._tx.write(head)
+        self._tx_size += len(head) + len(body)
+        if len(body) < BODY_APART_BYTES:
+            self._tx.write(body)
+            return
+        self._tx_parts.append(self._tx.getvalue())
+        self._tx_parts.append(body)
+        self._tx = BytesWriter()
+
+    def _count(self, size: i64) -> None:
+        """Count one record of `size` bytes."""
+        self._records += 1
+        self._size += size
+        self.unsynced_bytes += size
+
+    def _append_named(self, kind: i64, queue_id: i64, name: bytes, value: i64) -> None:
+        """Append a number that a queue keeps under a name."""
+        writer = _scratch(RECORD_HEAD_BYTES)
+        write_i64_le(writer, queue_id)
+        write_string(writer, name)
+        write_i64_le(writer, value)
+        self._append(writer, RECORD_HEAD_BYTES, kind, b"")
+
+    def _start_ack_run(self, queue_id: i64, first: i64, last: i64) -> None:
+        """Begin a run of acks; inside a transaction each range is an operation of its own."""
+        if self._in_tx:
+            writer = self._other
+            write_i64_le(writer, queue_id)
+            write_i64_le(writer, first)
+            write_i64_le(writer, last)
+            self._append(writer, RECORD_HEAD_BYTES, ACK, b"")
+            return
+        self._close_ack_run()
+        self._ack_queue = queue_id
+        self._ack_first = first
+        self._ack_last = last
+
+    def _close_ack_run(self) -> None:
+        """Write the open run of acks to those that wait for a record; frame them when many."""
+        if self._ack_queue < 0:
+            return
+        writer = self._acks
+        write_i64_le(writer, self._ack_queue)
+        write_i64_le(writer, self._ack_first)
+        write_i64_le(writer, self._ack_last)
+        self._ack_queue = -1
+        if len(writer) >= RECORD_HEAD_BYTES + ACK_RANGES_PER_RECORD_MAX * _ACK_RANGE_BYTES:
+            self._append(writer, RECORD_HEAD_BYTES, ACK, b"")
+
+    def _flush_acks(self) -> None:
+        """Append all acks that have gathered."""
+        self._close_ack_run()
+        if len(self._acks) > RECORD_HEAD_BYTES:
+            self._append(self._acks, RECORD_HEAD_BYTES, ACK, b"")
+
+
+def _scratch(start: i64) -> BytesWriter:
+    """Return a writer whose first `start` bytes are kept free."""
+    writer = BytesWriter()
+    for _ in range(start):
+        writer.append(0)
+    return writer

@@ -1,0 +1,186 @@
+"""How a record and a group of records lie in a journal file and in a state snapshot.
+
+Everything on disk is little-endian; AMQP values inside (property bytes, field tables) are as on the
+wire.  A digest is the 8 bytes of `xxh3_64_digest`, taken as they are.
+
+Group, written by one call and made durable by one sync (48 bytes, then its records):
+
+     0  8    magic "LVgroup1"
+     8  u64  group number: one more than the group before it, over all files
+    16  u64  bytes of the records that follow
+    24  u64  the newest group known to be durable when this one was sealed
+    32  u32  number of records
+    36  u32  zero
+    40  8    digest of bytes 0-39, seeded with (store's seed XOR file number)
+
+Record (13 bytes, then its payload):
+
+     0  8    digest of everything after it, seeded with (store's seed XOR group number; in a
+             snapshot: XOR generation)
+     8  u32  size of the payload
+    12  u8   kind
+    13       payload
+
+The seeds make a group or a record that lies in the wrong place, or comes from another store or out
+of a message's body, fail its check.  A record's lsn is its group's number and its place in it; the
+lsns that are stored anywhere are always of a group's first record, and so are group numbers.
+
+Payloads by kind (`string` = u8 length and bytes; `table` = AMQP field table):
+
+    define, delete       string kind | table | n times (string name | table); see `definition.py`
+    publish              u32 n | n times (u64 queue, u64 sequence) | message
+    move                 u32 n | n times (u64 queue, u64 sequence) | u64 from queue, u64 from
+                         sequence | message
+    ack                  n times (u64 queue, u64 first, u64 last)
+    requeue              u64 queue | u64 sequence | u32 delivery count
+    purge                u64 queue | u64 below sequence
+    trim                 u64 queue | u64 first offset that stays
+    tx                   any of the others, each as u32 size | u8 kind | payload
+    consumer offset      u64 queue | string consumer | u64 offset
+    publisher sequence   u64 queue | string publisher | u64 sequence
+    checkpoint           u64 generation
+    clean stop           i64 time in ms
+
+    message              i64 timestamp in ms | u8 flags (1 = persistent) | string exchange |
+                         string routing key | u32 size | properties | body, up to the end
+
+The kinds from 32 on occur in snapshots only; `snapshot.py` draws them.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mypy_extensions import i64
+from xxhash import xxh3_64_digest
+
+from leveret.message import Address, Message
+from leveret.wire.buffer import (
+    BytesWriter,
+    read_i32_le,
+    read_i64_le,
+    write_i32_le,
+    write_i64_le,
+)
+
+DEFINE: Final = 1
+DELETE: Final = 2
+PUBLISH: Final = 3
+ACK: Final = 4
+REQUEUE: Final = 5
+MOVE: Final = 6
+PURGE: Final = 7
+TX: Final = 8
+TRIM: Final = 9
+CONSUMER_OFFSET: Final = 10
+PUBLISHER_SEQUENCE: Final = 11
+CHECKPOINT: Final = 12
+CLEAN_STOP: Final = 13
+
+QUEUE: Final = 32
+CHUNK: Final = 33
+ACKED: Final = 34
+COUNTER: Final = 35
+END: Final = 63
+
+GROUP_MAGIC: Final = b"LVgroup1"
+GROUP_HEADER_BYTES: Final = 48
+RECORD_HEADER_BYTES: Final = 13
+#: What precedes a payload inside the bytes that a digest covers, and inside a transaction.
+RECORD_HEAD_BYTES: Final = 5
+DIGEST_BYTES: Final = 8
+
+#: A payload's size must fit a signed 32-bit number.
+RECORD_BYTES_MAX: Final = 0x7FFF_FFFF
+
+#: Keeps a seed within what a signed 64-bit number holds.
+SEED_MASK: Final = 0x7FFF_FFFF_FFFF_FFFF
+
+
+class Damaged(Exception):
+    """Bytes of the store that do not check; recovery counts them and goes on."""
+
+
+def encode_group_header(
+    seed: int, file_number: i64, number: i64, size: i64, durable: i64, records: i64
+) -> bytes:
+    """Return the header of a group whose records take `size` bytes."""
+    writer = BytesWriter()
+    writer.write(GROUP_MAGIC)
+    write_i64_le(writer, number)
+    write_i64_le(writer, size)
+    write_i64_le(writer, durable)
+    write_i64_le(writer, records)
+    head = writer.getvalue()
+    return head + xxh3_64_digest(head, seed ^ int(file_number))
+
+
+def is_group_header(data: bytes, position: i64, seed: int, file_number: i64) -> bool:
+    """Tell whether a whole, true group header of that file lies at `position`."""
+    if position + GROUP_HEADER_BYTES > len(data):
+        return False
+    head = data[position : position + 40]
+    if not head.startswith(GROUP_MAGIC):
+        return False
+    digest = data[position + 40 : position + GROUP_HEADER_BYTES]
+    return xxh3_64_digest(head, seed ^ int(file_number)) == digest
+
+
+def is_record(data: bytes, position: i64, end: i64, seed: int) -> bool:
+    """Tell whether a whole, true record lies at `position` and ends at or before `end`."""
+    if position + RECORD_HEADER_BYTES > end:
+        return False
+    size = i64(read_i32_le(data, position + DIGEST_BYTES))
+    if size < 0 or position + RECORD_HEADER_BYTES + size > end:
+        return False
+    rest = data[position + DIGEST_BYTES : position + RECORD_HEADER_BYTES + size]
+    return xxh3_64_digest(rest, seed) == data[position : position + DIGEST_BYTES]
+
+
+def encode_record(kind: int, payload: bytes, seed: int) -> bytes:
+    """Return one whole record."""
+    writer = BytesWriter()
+    write_i32_le(writer, len(payload))
+    writer.append(kind)
+    writer.write(payload)
+    rest = writer.getvalue()
+    return xxh3_64_digest(rest, seed) + rest
+
+
+def write_message(writer: BytesWriter, message: Message) -> None:
+    """Append a message but for its body, which follows it."""
+    write_i64_le(writer, message.timestamp_ms)
+    writer.append(1 if message.persistent else 0)
+    writer.write(message.address.wire)
+    write_i32_le(writer, len(message.properties))
+    writer.write(message.properties)
+
+
+def read_message(data: bytes, position: i64, end: i64) -> Message:
+    """Return the message that lies from `position` to `end`.
+
+    Raises: Damaged: its lengths do not fit.
+    """
+    timestamp_ms = read_i64_le(data, position)
+    flags: i64 = data[position + 8]
+    exchange: i64 = position + 10
+    routing_key: i64 = exchange + data[exchange - 1] + 1
+    if routing_key > end:
+        raise Damaged("a message's exchange exceeds its record")
+    sizes: i64 = routing_key + data[routing_key - 1]
+    properties: i64 = sizes + 4
+    if properties > end:
+        raise Damaged("a message's routing key exceeds its record")
+    body: i64 = properties + i64(read_i32_le(data, sizes))
+    if body < properties or body > end:
+        raise Damaged("a message's properties exceed its record")
+    address = Address(data[exchange : routing_key - 1], data[routing_key:sizes])
+    return Message(address, data[properties:body], data[body:end], timestamp_ms, flags & 1 == 1)
+
+
+def write_string(writer: BytesWriter, text: bytes) -> None:
+    """Append a length of one byte and `text`, which has at most 255 bytes."""
+    if len(text) > 255:
+        raise ValueError("a stored name has at most 255 bytes")
+    writer.append(len(text))
+    writer.write(text)
