@@ -25,11 +25,14 @@ from leveret.limits import (
     JOURNAL_FILE_BYTES,
 )
 from leveret.message import Message
+from leveret.store.definition import write_definition
 from leveret.store.record import (
     ACK,
     CHECKPOINT,
     CLEAN_STOP,
     CONSUMER_OFFSET,
+    DEFINE,
+    DELETE,
     DIGEST_BYTES,
     GROUP_HEADER_BYTES,
     MOVE,
@@ -200,6 +203,17 @@ class Journal:
         self._append_named(PUBLISHER_SEQUENCE, queue_id, publisher, sequence)
 
     # -- definitions and marks ---------------------------------------------------------------------
+
+    def define(self, kind: str, definition: dict[str, object]) -> None:
+        """Append a definition: a vhost, exchange, queue, binding, user, permission or policy.
+
+        Raises: SyntaxFault: it holds what no field table can; nothing was appended.
+        """
+        self._append_definition(DEFINE, kind, definition)
+
+    def delete(self, kind: str, definition: dict[str, object]) -> None:
+        """Append that a definition is gone; `definition` holds at least what identifies it."""
+        self._append_definition(DELETE, kind, definition)
 
     def checkpoint(self, generation: i64) -> None:
         """Append that the checkpoint `generation` began."""
@@ -391,6 +405,12 @@ class Journal:
         write_string(writer, name)
         write_i64_le(writer, value)
         self._append(writer, RECORD_HEAD_BYTES, kind, b"")
+
+    def _append_definition(self, record: i64, kind: str, definition: dict[str, object]) -> None:
+        """Append a definition's kind and fields."""
+        writer = _scratch(RECORD_HEAD_BYTES)
+        write_definition(writer, kind, definition)
+        self._append(writer, RECORD_HEAD_BYTES, record, b"")
 
     def _start_ack_run(self, queue_id: i64, first: i64, last: i64) -> None:
         """Begin a run of acks; inside a transaction each range is an operation of its own."""
