@@ -17,6 +17,7 @@ import os
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 from setuptools import setup
 from setuptools.command.build import build
@@ -53,7 +54,7 @@ def main() -> None:
     )
 
 
-def extensions() -> list[object]:
+def extensions() -> list[Any]:
     """Return the extension modules, or none for plain Python."""
     if os.environ.get("LEVERET_PURE") == "1":
         return []
@@ -124,4 +125,5 @@ class CompileOrFallBack(build_ext):
             fall_back(f"compiling failed ({error})")
 
 
-main()
+if __name__ == "__main__":
+    main()

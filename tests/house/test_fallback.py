@@ -1,0 +1,101 @@
+"""The build falls back to plain Python as a whole, says so, and does not where it must not."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from setuptools import Distribution, Extension
+
+ROOT = Path(__file__).parents[2]
+GOOD = "#include <Python.h>\nPyMODINIT_FUNC PyInit_good(void) { return NULL; }\n"
+BAD = "#error this does not compile\n"
+
+
+@pytest.fixture
+def build() -> ModuleType:
+    """The project's own setup script."""
+    spec = importlib.util.spec_from_file_location("leveret_setup", ROOT / "setup.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def compile_into(folder: Path, build: ModuleType, sources: dict[str, str]) -> list[str]:
+    """Compile one extension per source by the project's rule; return the modules that are left."""
+    extensions = []
+    for name, text in sources.items():
+        path = folder / f"{name}.c"
+        path.write_text(text)
+        extensions.append(Extension(name, [str(path)]))
+    command = build.CompileOrFallBack(Distribution({"name": "x", "ext_modules": extensions}))
+    command.build_lib = str(folder / "lib")
+    command.build_temp = str(folder / "temp")
+    command.ensure_finalized()
+    command.run()
+    return sorted(path.name.split(".")[0] for path in (folder / "lib").glob("*.so"))
+
+
+@pytest.fixture(autouse=True)
+def _no_wishes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LEVERET_REQUIRE_COMPILED", raising=False)
+    monkeypatch.delenv("LEVERET_PURE", raising=False)
+
+
+def test_what_compiles_is_compiled(tmp_path: Path, build: ModuleType) -> None:
+    assert compile_into(tmp_path, build, {"good": GOOD}) == ["good"]
+
+
+def test_a_failure_leaves_no_half_compiled_package(
+    tmp_path: Path, build: ModuleType, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert compile_into(tmp_path, build, {"good": GOOD, "bad": BAD}) == []
+    assert "NOT COMPILED: compiling failed" in capfd.readouterr().err
+
+
+def test_no_compiler_means_plain_python(
+    tmp_path: Path,
+    build: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("CC", "/nonexistent/cc")
+    assert compile_into(tmp_path, build, {"good": GOOD}) == []
+    assert "NOT COMPILED" in capfd.readouterr().err
+
+
+def test_a_required_compiled_build_fails_instead(
+    tmp_path: Path, build: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LEVERET_REQUIRE_COMPILED", "1")
+    with pytest.raises(SystemExit, match="LEVERET_REQUIRE_COMPILED=1, but compiling failed"):
+        compile_into(tmp_path, build, {"bad": BAD})
+
+
+def test_pure_asks_for_no_extensions(build: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LEVERET_PURE", "1")
+    assert build.extensions() == []
+
+
+def test_it_is_never_built_in_place(build: ModuleType) -> None:
+    command = build.CompileOrFallBack(
+        Distribution({"name": "x", "ext_modules": [Extension("bad", ["bad.c"])]})
+    )
+    command.inplace = True
+    command.ensure_finalized()
+    with pytest.raises(SystemExit, match="in place"):
+        command.run()
+
+
+def test_the_compiled_rooms_are_those_of_the_house(
+    build: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    names = {Path(path).relative_to("src/leveret").as_posix() for path in build.modules()}
+    assert {"message.py", "errors.py", "routing/topic.py"} <= names
+    assert not {"wire/buffer.py", "wire/generate.py", "store/disk.py"} & names
+    assert not [name for name in names if name.startswith(("client/", "server/", "cli/"))]
