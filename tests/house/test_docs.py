@@ -1,0 +1,93 @@
+"""The documentation leads somewhere: its links resolve and its Python compiles."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)|^\[[^\]]+\]:\s+(\S+)", re.MULTILINE)
+FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+HEADING = re.compile(r"^#+ +(.+?) *$", re.MULTILINE)
+
+
+def pages() -> list[Path]:
+    """Return the project's Markdown pages, tracked or about to be."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard", "*.md"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    paths = [ROOT / line for line in listed.stdout.splitlines()]
+    return [path for path in paths if path.exists()]
+
+
+def prose(text: str) -> str:
+    """Return a page without its blocks of code."""
+    return FENCE.sub("", text)
+
+
+def anchors(text: str) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub makes them."""
+    titles = (title.replace("`", "").lower() for title in HEADING.findall(prose(text)))
+    return {re.sub(r"[^\w\- ]", "", title).replace(" ", "-") for title in titles}
+
+
+def broken_links(page: Path) -> Iterator[str]:
+    """Yield the relative links of a page that lead nowhere."""
+    for match in LINK.finditer(prose(page.read_text())):
+        link = match[1] or match[2]
+        if re.match(r"[a-z]+:", link):
+            continue
+        name, _, anchor = link.partition("#")
+        target = page.parent / name if name else page
+        if not target.exists():
+            yield link
+        elif anchor and target.suffix == ".md" and anchor not in anchors(target.read_text()):
+            yield link
+
+
+def broken_code(page: Path) -> Iterator[str]:
+    """Yield the faults of a page's `python` blocks."""
+    for language, code in FENCE.findall(page.read_text()):
+        if language.strip() == "python":
+            try:
+                compile(code, page.name, "exec")
+            except SyntaxError as error:
+                yield str(error)
+
+
+def test_every_link_leads_somewhere() -> None:
+    assert [f"{p.relative_to(ROOT)}: {link}" for p in pages() for link in broken_links(p)] == []
+
+
+def test_every_python_block_compiles() -> None:
+    assert [f"{p.relative_to(ROOT)}: {fault}" for p in pages() for fault in broken_code(p)] == []
+
+
+def test_every_page_is_reached_from_the_index() -> None:
+    reached = {ROOT / "docs" / "README.md"}
+    waiting = list(reached)
+    while waiting:
+        page = waiting.pop()
+        links = [match[1] or match[2] for match in LINK.finditer(prose(page.read_text()))]
+        for link in links:
+            target = (page.parent / link.partition("#")[0]).resolve()
+            if target.suffix == ".md" and target.exists() and target not in reached:
+                reached.add(target)
+                waiting.append(target)
+    assert [str(p) for p in pages() if p.is_relative_to(ROOT / "docs") and p not in reached] == []
+
+
+def test_the_checks_catch_what_they_are_for(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# A `title` here\n[ok](page.md) [ok](#a-title-here) [out](https://example.org)\n"
+        "[bad](gone.md) [bad](page.md#gone)\n```python\nx = = 1\n```\n```text\n[code](no.md)\n```\n"
+    )
+    assert list(broken_links(page)) == ["gone.md", "page.md#gone"]
+    assert len(list(broken_code(page))) == 1
