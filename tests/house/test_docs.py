@@ -37,18 +37,25 @@ def anchors(text: str) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", title).replace(" ", "-") for title in titles}
 
 
+def leads_somewhere(link: str, page: Path) -> bool:
+    """Tell whether a link on a page is an address or resolves to a file and its heading."""
+    if re.match(r"[a-z]+:", link):
+        return True
+    name, _, anchor = link.partition("#")
+    target = page.parent / name if name else page
+    if not target.exists():
+        return False
+    return not anchor or target.suffix != ".md" or anchor in anchors(target.read_text())
+
+
+def links_of(page: Path) -> list[str]:
+    """Return where a page links to."""
+    return [match[1] or match[2] for match in LINK.finditer(prose(page.read_text()))]
+
+
 def broken_links(page: Path) -> Iterator[str]:
     """Yield the relative links of a page that lead nowhere."""
-    for match in LINK.finditer(prose(page.read_text())):
-        link = match[1] or match[2]
-        if re.match(r"[a-z]+:", link):
-            continue
-        name, _, anchor = link.partition("#")
-        target = page.parent / name if name else page
-        if not target.exists():
-            yield link
-        elif anchor and target.suffix == ".md" and anchor not in anchors(target.read_text()):
-            yield link
+    yield from (link for link in links_of(page) if not leads_somewhere(link, page))
 
 
 def broken_code(page: Path) -> Iterator[str]:
@@ -74,8 +81,7 @@ def test_every_page_is_reached_from_the_index() -> None:
     waiting = list(reached)
     while waiting:
         page = waiting.pop()
-        links = [match[1] or match[2] for match in LINK.finditer(prose(page.read_text()))]
-        for link in links:
+        for link in links_of(page):
             target = (page.parent / link.partition("#")[0]).resolve()
             if target.suffix == ".md" and target.exists() and target not in reached:
                 reached.add(target)
