@@ -64,7 +64,8 @@ def extensions() -> list[Any]:
         fall_back(f"mypyc cannot be imported ({error})")
         return []
     os.environ.setdefault("MYPYPATH", "src")
-    # One C file for all: calls between modules can be inlined, which several files would prevent.
+    # One C file for all, so that calls between modules can be inlined.  A file per module, compiled
+    # on two cores, took 11 s where this took 13.
     return list(mypycify(modules(), opt_level="3", debug_level="0", group_name="leveret"))
 
 
@@ -111,6 +112,11 @@ class CleanBuild(build):
 
 class CompileOrFallBack(build_ext):
     """Compiles all extensions or none."""
+
+    def initialize_options(self) -> None:
+        """Compile extensions side by side: one is large, the others are a few lines each."""
+        super().initialize_options()
+        self.parallel = True
 
     def run(self) -> None:
         """Compile; on failure leave plain Python behind, not half of each."""
