@@ -1,0 +1,384 @@
+"""The settings: one frozen object, made once at start from file < environment < flags.
+
+It says what may be set and checks each value; it starts nothing and is not asked again while the
+broker runs.  Importing it costs about 0.1 s (pydantic), so only `serve` and `app` do.
+
+Invariants: a setting has one name everywhere (`port` in the file, `LEVERET_PORT` in the
+environment, `--port` as a flag); a value that does not fit is refused by that name and the place it
+came from; no text made here holds a secret.  Secrets have no flag: every user of a machine can read
+the command lines of its processes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, get_args, get_origin
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    SecretStr,
+    StringConstraints,
+    ValidationError,
+)
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails, PydanticUndefined
+from pydantic_settings import (
+    BaseSettings,
+    InitSettingsSource,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
+
+from leveret import limits
+
+#: What a variable of the environment begins with.
+ENVIRONMENT_PREFIX: Final = "LEVERET_"
+
+#: RabbitMQ's variables that are taken where ours is not set: its Docker image and testcontainers
+#: set them.
+RABBITMQ_VARIABLES: Final = {
+    "port": "RABBITMQ_NODE_PORT",
+    "default_user": "RABBITMQ_DEFAULT_USER",
+    "default_pass": "RABBITMQ_DEFAULT_PASS",
+    "default_vhost": "RABBITMQ_DEFAULT_VHOST",
+}
+
+#: The name of the management socket in the data directory.
+MANAGEMENT_SOCKET: Final = "management.sock"
+
+#: Of the machine's memory, what messages may take before publishers are blocked.
+MEMORY_SHARE: Final = 0.4
+
+_CGROUP_MEMORY: Final = Path("/sys/fs/cgroup/memory.max")
+_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]i?b|b)?", re.IGNORECASE)
+
+#: pydantic's note that a computed default could not be computed because another value is wrong.
+_FOLLOWS: Final = "default_factory_not_called"
+_UNITS: Final = {
+    "b": 1,
+    **{f"{letter}b": 1000**power for power, letter in enumerate("kmgt", 1)},
+    **{f"{letter}ib": 1024**power for power, letter in enumerate("kmgt", 1)},
+}
+
+
+class ConfigError(Exception):
+    """Settings that do not fit; the text has a line for each, with its name and place."""
+
+
+def _size(value: object) -> object:
+    """Return the bytes that a text such as `512 MiB` means; other values as they are."""
+    if not isinstance(value, str):
+        return value
+    found = _SIZE.fullmatch(value.strip())
+    if found is None:
+        raise ValueError("a size is a number of bytes, or one with a unit such as 512MiB")
+    return int(float(found[1]) * _UNITS[(found[2] or "b").lower()])
+
+
+def _names(value: object) -> object:
+    """Return the names in a text separated by commas; other values as they are."""
+    if isinstance(value, str):
+        return tuple(name.strip() for name in value.split(",") if name.strip())
+    return value
+
+
+def _short_string(value: str) -> str:
+    """Return `value` if it fits an AMQP short string."""
+    if len(value.encode()) > limits.SHORT_STRING_BYTES_MAX:
+        raise ValueError(f"is longer than {limits.SHORT_STRING_BYTES_MAX} bytes")
+    return value
+
+
+def _memory() -> int:
+    """Return `MEMORY_SHARE` of the memory that this process may use."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    with contextlib.suppress(OSError, ValueError):
+        # A container sees the host's memory; its own bound lies here.
+        total = min(total, int(_CGROUP_MEMORY.read_text()))
+    return int(total * MEMORY_SHARE)
+
+
+def _management_socket(data: dict[str, Any]) -> Path:
+    """Return the place of the management socket: in the data directory."""
+    return Path(data.get("data_dir", ".")) / MANAGEMENT_SOCKET
+
+
+Size = Annotated[int, BeforeValidator(_size)]
+Name = Annotated[str, StringConstraints(min_length=1), AfterValidator(_short_string)]
+Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_names)]
+
+
+class Settings(BaseSettings):
+    """Everything that can be set; see each field's description."""
+
+    model_config = SettingsConfigDict(
+        frozen=True,
+        extra="forbid",
+        env_prefix=ENVIRONMENT_PREFIX,
+        env_ignore_empty=True,
+        validate_default=False,
+        hide_input_in_errors=True,
+    )
+
+    config_file: Path | None = Field(
+        None, description="The TOML file with settings; it cannot be set in the file itself."
+    )
+    host: str = Field(
+        "127.0.0.1",
+        min_length=1,
+        description="The address to listen on; `0.0.0.0` and `::` mean all of the machine's.",
+    )
+    port: int = Field(
+        5672, ge=0, le=65_535, description="The port to listen on; 0 takes any free one."
+    )
+    data_dir: Path = Field(
+        Path("./leveret-data"),
+        description="The directory for all that survives a restart; it is made where missing.",
+    )
+    default_user: Name = Field("guest", description="The user of an empty data directory.")
+    default_pass: SecretStr = Field(
+        SecretStr("guest"), description="That user's password. It has no flag."
+    )
+    default_vhost: Name = Field("/", description="The vhost of an empty data directory.")
+    loopback_users: Names = Field(
+        ("guest",),
+        description="Users who may log in only from the broker's own machine, separated by commas.",
+    )
+    compatibility: Literal["rabbitmq", "leveret"] = Field(
+        "rabbitmq",
+        description="What the broker says it is. Clients such as kombu choose their ways by "
+        "product and version, so it says RabbitMQ 3.13.7 unless this is `leveret`.",
+    )
+    heartbeat_seconds: int = Field(
+        limits.HEARTBEAT_SECONDS,
+        ge=0,
+        le=65_535,
+        description="The heartbeat that clients are offered; 0 offers none.",
+    )
+    frame_bytes_max: Size = Field(
+        limits.FRAME_BYTES_MAX,
+        ge=limits.FRAME_BYTES_MIN,
+        le=2**31 - 1,
+        description="The largest frame that clients are offered.",
+    )
+    channels_max: int = Field(
+        limits.CHANNELS_MAX,
+        ge=1,
+        le=65_535,
+        description="How many channels a connection may have open at once.",
+    )
+    message_bytes_max: Size = Field(
+        limits.MESSAGE_BYTES_MAX,
+        ge=0,
+        le=limits.CLIENT_MESSAGE_BYTES_MAX,
+        description="The largest body of a message; a larger one closes its channel.",
+    )
+    handshake_seconds: int = Field(
+        limits.HANDSHAKE_SECONDS_MAX,
+        ge=1,
+        le=300,
+        description="How long a client may take from its first byte to an open connection.",
+    )
+    login_failure_delay_ms: int = Field(
+        3000,
+        ge=0,
+        le=60_000,
+        description="How long the answer to a refused login is held back, against guessing.",
+    )
+    memory_bytes_max: Size = Field(
+        default_factory=_memory,
+        ge=1024 * 1024,
+        le=2**62,
+        description="What messages may take of memory before publishers are blocked; 40 % of the "
+        "machine's (or the container's) memory by default.",
+    )
+    sync: Literal["always", "interval", "never"] = Field(
+        "always",
+        description="When written messages reach the disk. `always`: before they are confirmed. "
+        "`interval`: every `sync_interval_ms`; a power cut loses what was confirmed since. "
+        "`never`: when the system likes.",
+    )
+    sync_interval_ms: int = Field(
+        100, ge=1, le=60_000, description="The time between two syncs where `sync` is `interval`."
+    )
+    journal_bytes_max: Size = Field(
+        limits.JOURNAL_BYTES_MAX,
+        ge=1024 * 1024,
+        le=2**62,
+        description="The size of the journal that starts a checkpoint.",
+    )
+    journal_file_bytes: Size = Field(
+        limits.JOURNAL_FILE_BYTES,
+        ge=65_536,
+        le=2**31 - 1,
+        description="The size at which a file of the journal is closed and the next one begun.",
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="The least level that is logged."
+    )
+    log_format: Literal["text", "json"] = Field(
+        "text", description="How a line of the log looks; it goes to standard error."
+    )
+    management_socket: Path = Field(
+        default_factory=_management_socket,
+        description="The Unix socket of the HTTP API, for the user who runs the broker only; "
+        "`management.sock` in the data directory by default.",
+    )
+    uvloop: bool = Field(
+        True, description="Whether to run on uvloop, which is faster, where it is installed."
+    )
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 (pydantic's signature)
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 (as above)
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Return the sources, the strongest first: flags, environment, RabbitMQ's names, file."""
+        given = init_settings() | {}
+        path = given.get("config_file") or os.environ.get("LEVERET_CONFIG_FILE")
+        return (
+            init_settings,
+            env_settings,
+            InitSettingsSource(settings_cls, _from_rabbitmq(os.environ)),
+            InitSettingsSource(settings_cls, _from_file(path)),
+        )
+
+
+def _from_rabbitmq(environment: Mapping[str, str]) -> dict[str, Any]:
+    """Return the settings that RabbitMQ's variables give."""
+    given = {name: environment.get(variable) for name, variable in RABBITMQ_VARIABLES.items()}
+    return {name: value for name, value in given.items() if value}
+
+
+def _from_file(path: str | Path | None) -> dict[str, Any]:
+    """Return the settings of a TOML file, none without one.  Raises: ConfigError."""
+    if not path:
+        return {}
+    try:
+        found = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"config_file: cannot read {path}: {error.strerror}") from None
+    except ValueError as error:
+        raise ConfigError(f"config_file: {path} is not TOML: {error}") from None
+    if "config_file" in found:
+        raise ConfigError(f"config_file: cannot be set in {path}, a settings file")
+    return found
+
+
+def load(flags: Mapping[str, object] | None = None) -> Settings:
+    """Return the settings; `flags` holds those that the command line names.
+
+    Raises: ConfigError.
+    """
+    given = dict(flags or {})
+    try:
+        return Settings(**given)  # type: ignore[arg-type]  # checked by pydantic
+    except ValidationError as error:
+        faults = error.errors(include_url=False)
+        lines = [_line(fault, given) for fault in faults if fault["type"] != _FOLLOWS]
+        raise ConfigError("\n".join(lines)) from None
+
+
+def _line(details: ErrorDetails, flags: Mapping[str, object]) -> str:
+    """Return the line of one fault: name, what is wrong, where it was set."""
+    name = str(details["loc"][0]) if details["loc"] else "settings"
+    if details["type"] == "extra_forbidden":
+        near = difflib.get_close_matches(name, Settings.model_fields, 1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        return f"{name}: there is no such setting{hint} ({_place(name, flags)})"
+    text = details["msg"].removeprefix("Value error, ")
+    text = text[:1].lower() + text[1:]
+    if os.environ.get(ENVIRONMENT_PREFIX + name.upper(), "").startswith("tcp://"):
+        text += "; Kubernetes sets it for a service of that name unless enableServiceLinks is false"
+    return f"{name}: {text} ({_place(name, flags)})"
+
+
+def _place(name: str, flags: Mapping[str, object]) -> str:
+    """Return where a setting was set, in the order of the sources."""
+    if name in flags:
+        return f"flag {flag_of(name)}"
+    if os.environ.get(ENVIRONMENT_PREFIX + name.upper()):
+        return f"environment {ENVIRONMENT_PREFIX}{name.upper()}"
+    if os.environ.get(RABBITMQ_VARIABLES.get(name, "")):
+        return f"environment {RABBITMQ_VARIABLES[name]}"
+    return f"file {flags.get('config_file') or os.environ.get('LEVERET_CONFIG_FILE')}"
+
+
+# -- what can be set -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting as help and documentation show it; `flag` is empty where there is none."""
+
+    name: str
+    flag: str
+    variable: str
+    kind: str
+    default: str
+    description: str
+
+
+def flag_of(name: str) -> str:
+    """Return the flag of a setting."""
+    return "--config" if name == "config_file" else "--" + name.replace("_", "-")
+
+
+def describe_settings() -> list[Setting]:
+    """Return all settings in the order of their declaration."""
+    return [_describe(name, field) for name, field in Settings.model_fields.items()]
+
+
+def _describe(name: str, field: FieldInfo) -> Setting:
+    """Return what there is to say about a setting."""
+    secret = field.annotation is SecretStr
+    return Setting(
+        name=name,
+        flag="" if secret else flag_of(name),
+        variable=ENVIRONMENT_PREFIX + name.upper(),
+        kind=_kind(name, field),
+        default=_default(field),
+        description=field.description or "",
+    )
+
+
+def _kind(name: str, field: FieldInfo) -> str:
+    """Return what a value may be, in words."""
+    kind = field.annotation
+    if get_origin(kind) is Literal:
+        return " | ".join(str(choice) for choice in get_args(kind))
+    if kind is bool:
+        return "true | false"
+    if kind is int:
+        return "size" if "bytes" in name else "number"
+    if get_origin(kind) is tuple:
+        return "names"
+    return "path" if kind in {Path, Path | None} else "text"
+
+
+def _default(field: FieldInfo) -> str:
+    """Return the default as it would be written; empty where it is computed or none."""
+    value = field.default
+    if value is None or value is PydanticUndefined:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, SecretStr):
+        return value.get_secret_value()
+    if isinstance(value, tuple):
+        return ",".join(value)
+    return str(value)
