@@ -8,7 +8,7 @@ the order of the flags.  `properties.py` reads single ones.
 
 from __future__ import annotations
 
-from typing import Final, final
+from typing import ClassVar, Final, final
 
 from mypy_extensions import i16, i64
 
@@ -40,6 +40,23 @@ UNUSED_FLAGS: Final = 0x0003
 @final
 class BasicProperties:
     """The properties of one message; None stands for one that is absent."""
+
+    FIELDS: ClassVar[tuple[str, ...]] = (
+        "content_type",
+        "content_encoding",
+        "headers",
+        "delivery_mode",
+        "priority",
+        "correlation_id",
+        "reply_to",
+        "expiration",
+        "message_id",
+        "timestamp",
+        "type",
+        "user_id",
+        "app_id",
+        "cluster_id",
+    )
 
     def __init__(
         self,
@@ -140,41 +157,19 @@ class BasicProperties:
         return w.getvalue()
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, BasicProperties) and self.encode() == other.encode()
+        if not isinstance(other, BasicProperties):
+            return False
+        return all(getattr(self, name) == getattr(other, name) for name in self.FIELDS)
 
     def __hash__(self) -> int:
-        return hash(self.encode())
+        return hash((self.message_id, self.correlation_id, self.timestamp))
 
     def __repr__(self) -> str:
         shown = []
-        if self.content_type is not None:
-            shown.append(f"content_type={self.content_type!r}")
-        if self.content_encoding is not None:
-            shown.append(f"content_encoding={self.content_encoding!r}")
-        if self.headers is not None:
-            shown.append(f"headers={self.headers!r}")
-        if self.delivery_mode is not None:
-            shown.append(f"delivery_mode={self.delivery_mode!r}")
-        if self.priority is not None:
-            shown.append(f"priority={self.priority!r}")
-        if self.correlation_id is not None:
-            shown.append(f"correlation_id={self.correlation_id!r}")
-        if self.reply_to is not None:
-            shown.append(f"reply_to={self.reply_to!r}")
-        if self.expiration is not None:
-            shown.append(f"expiration={self.expiration!r}")
-        if self.message_id is not None:
-            shown.append(f"message_id={self.message_id!r}")
-        if self.timestamp is not None:
-            shown.append(f"timestamp={self.timestamp!r}")
-        if self.type is not None:
-            shown.append(f"type={self.type!r}")
-        if self.user_id is not None:
-            shown.append(f"user_id={self.user_id!r}")
-        if self.app_id is not None:
-            shown.append(f"app_id={self.app_id!r}")
-        if self.cluster_id is not None:
-            shown.append(f"cluster_id={self.cluster_id!r}")
+        for name in self.FIELDS:
+            value = getattr(self, name)
+            if value is not None:
+                shown.append(f"{name}={value!r}")
         return f"BasicProperties({', '.join(shown)})"
 
 

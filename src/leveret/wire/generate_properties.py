@@ -60,7 +60,7 @@ the order of the flags.  `properties.py` reads single ones.
 
 from __future__ import annotations
 
-from typing import Final, final
+from typing import ClassVar, Final, final
 
 from mypy_extensions import i16, i64
 
@@ -102,6 +102,10 @@ def _properties_class() -> Iterator[str]:
     yield "class BasicProperties:"
     yield '    """The properties of one message; None stands for one that is absent."""'
     yield ""
+    yield "    FIELDS: ClassVar[tuple[str, ...]] = ("
+    yield from (f'        "{field.name}",' for field in PROPERTIES)
+    yield "    )"
+    yield ""
     yield "    def __init__("
     yield "        self,"
     for field in PROPERTIES:
@@ -126,18 +130,24 @@ def _properties_class() -> Iterator[str]:
         yield f"            write_{field.kind}(w, self.{field.name})"
     yield "        return w.getvalue()"
     yield ""
-    yield "    def __eq__(self, other: object) -> bool:"
-    yield "        return isinstance(other, BasicProperties) and self.encode() == other.encode()"
-    yield ""
-    yield "    def __hash__(self) -> int:"
-    yield "        return hash(self.encode())"
-    yield ""
-    yield "    def __repr__(self) -> str:"
-    yield "        shown = []"
-    for field in PROPERTIES:
-        yield f"        if self.{field.name} is not None:"
-        yield f'            shown.append(f"{field.name}={{self.{field.name}!r}}")'
-    yield "        return f\"BasicProperties({', '.join(shown)})\""
+    yield from _PROPERTIES_SPECIALS.splitlines()
+
+
+_PROPERTIES_SPECIALS = '''    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, BasicProperties):
+            return False
+        return all(getattr(self, name) == getattr(other, name) for name in self.FIELDS)
+
+    def __hash__(self) -> int:
+        return hash((self.message_id, self.correlation_id, self.timestamp))
+
+    def __repr__(self) -> str:
+        shown = []
+        for name in self.FIELDS:
+            value = getattr(self, name)
+            if value is not None:
+                shown.append(f"{name}={value!r}")
+        return f"BasicProperties({', '.join(shown)})"'''
 
 
 _SKIM_HEAD = '''def skim_properties(data: bytes, start: i64, end: i64) -> i64:

@@ -130,7 +130,7 @@ def _skim_entries(data: bytes, position: i64, end: i64, depth: i64, left: i64, k
             position += 4
             if size < 0 or size > end - position:
                 raise _short()
-            if width != _LONG and size > 0:
+            if width != _LONG:
                 if depth >= TABLE_DEPTH_MAX:
                     raise _deep()
                 left = _skim_entries(
