@@ -1,1 +1,78 @@
-"""The client library: a session without I/O in the client's role, and shells around it."""
+"""Leveret's client for any AMQP 0-9-1 broker: one sans-IO engine, an asyncio and a blocking shell.
+
+`from leveret.client import connect` gives the asyncio shell, `leveret.client.blocking` the blocking
+one.  Names are loaded when they are first used, so that a blocking program does not load asyncio.
+
+Not here: recovery of lost connections, pools and clusters.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from leveret.client.asynchronous import Channel, Connection, Consumer, connect
+    from leveret.client.errors import (
+        ClientError,
+        Closed,
+        ConnectionLost,
+        ConsumerCancelled,
+        InputFull,
+        Nacked,
+        NoFreeChannel,
+        OutputFull,
+        PublishFailed,
+        Returned,
+    )
+    from leveret.client.message import Message, ReturnedMessage
+    from leveret.client.requests import DeclareOk
+    from leveret.client.uri import Parameters, parse_uri
+    from leveret.wire.properties import BasicProperties
+    from leveret.wire.tables import Timestamp
+
+__all__ = [
+    "BasicProperties",
+    "Channel",
+    "ClientError",
+    "Closed",
+    "Connection",
+    "ConnectionLost",
+    "Consumer",
+    "ConsumerCancelled",
+    "DeclareOk",
+    "InputFull",
+    "Message",
+    "Nacked",
+    "NoFreeChannel",
+    "OutputFull",
+    "Parameters",
+    "PublishFailed",
+    "Returned",
+    "ReturnedMessage",
+    "Timestamp",
+    "connect",
+    "parse_uri",
+]
+
+_PLACES = {
+    "BasicProperties": "leveret.wire.properties",
+    "Channel": "leveret.client.asynchronous",
+    "Connection": "leveret.client.asynchronous",
+    "Consumer": "leveret.client.asynchronous",
+    "DeclareOk": "leveret.client.requests",
+    "Message": "leveret.client.message",
+    "Parameters": "leveret.client.uri",
+    "ReturnedMessage": "leveret.client.message",
+    "Timestamp": "leveret.wire.tables",
+    "connect": "leveret.client.asynchronous",
+    "parse_uri": "leveret.client.uri",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Load a name of this package when it is first used."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    place = _PLACES.get(name, "leveret.client.errors")
+    return getattr(importlib.import_module(place), name)

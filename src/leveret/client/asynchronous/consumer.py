@@ -1,0 +1,217 @@
+"""A consumer in asyncio: an iterator of messages, or a task that calls a function with each.
+
+Invariants: a message is handed out once and in order; when the consumer ends, messages that were to
+be acked are dropped (the broker has them back) and messages of a `no_ack` consumer, which nobody
+else has, are still handed out before the end is raised.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Self
+
+from leveret.client import requests
+from leveret.client.errors import Closed, ConsumerCancelled
+from leveret.limits import CLIENT_MESSAGE_OVERHEAD_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Generator
+
+    from leveret.client.asynchronous.channel import Channel
+    from leveret.client.message import Message
+
+    Callback = Callable[[Message], Awaitable[object] | object]
+
+log = logging.getLogger("leveret.client")
+
+
+class Consumer:
+    """One consumer; it starts when it is awaited, entered or iterated."""
+
+    def __init__(
+        self,
+        channel: Channel,
+        request: requests.Request[str],
+        callback: Callback | None,
+        no_ack: bool,
+    ) -> None:
+        self.consumer_tag = ""
+        self._channel = channel
+        self._request = request
+        self._callback = callback
+        self._no_ack = no_ack
+        self._buffer: deque[Message] = deque()
+        self._waiters: deque[asyncio.Future[None]] = deque()
+        self._starting: asyncio.Future[None] | None = None
+        self._running = False
+        self._over = False
+        self._error: Exception | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._background: set[asyncio.Task[None]] = set()
+
+    # -- starting and ending -----------------------------------------------------------------------
+
+    def __await__(self) -> Generator[object, None, Self]:
+        return self._start().__await__()
+
+    async def _start(self) -> Self:
+        """Ask the broker for messages, once.  Raises: the channel's error."""
+        if self._starting is not None:
+            await asyncio.shield(self._starting)
+            return self
+        self._starting = asyncio.get_running_loop().create_future()
+        try:
+            await self._channel.call(self._request, consumer=self)
+        except BaseException:
+            # Others may wait for the same start; without any the error is raised here only.
+            self._starting.set_exception(Closed("the consumer did not start"))
+            self._starting.exception()
+            raise
+        self._starting.set_result(None)
+        return self
+
+    def started(self, consumer_tag: str) -> None:
+        """Take basic.consume-ok, before the first message."""
+        self.consumer_tag = consumer_tag
+        self._running = True
+        self._channel.add_consumer(self)
+        if self._callback is not None:
+            self._task = asyncio.ensure_future(self._run(self._callback))
+            self._task.add_done_callback(_retrieve)
+
+    def abandon(self) -> None:
+        """Cancel in the background, as the task that wanted this consumer is gone."""
+        task = asyncio.ensure_future(self._close())
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    def ended(self, error: Exception | None) -> None:
+        """Take the end: of the channel, of the connection, or by the broker's cancel."""
+        self._running = False
+        self._over = True
+        self._error = error
+        if error is not None and not self._no_ack:
+            self._drop()
+        self._wake(len(self._waiters))
+
+    def cancelled(self) -> None:
+        """Take the broker's basic.cancel."""
+        self.ended(ConsumerCancelled(self.consumer_tag))
+
+    async def cancel(self) -> None:
+        """End the consumer; messages that have come can still be iterated.
+
+        Raises: the channel's error when it has ended.
+        """
+        if self._running:
+            await self._channel.call(requests.basic_cancel(self.consumer_tag))
+            self._channel.remove_consumer(self)
+            if self._running:
+                self.ended(None)
+
+    async def _close(self) -> None:
+        """End the consumer and give back what was not handed out."""
+        if self._channel.is_open:
+            await self.cancel()
+        if not self._no_ack and self._channel.is_open:
+            for message in self._buffer:
+                message.nack(requeue=True)
+        self._drop()
+        if self._task is not None and self._task is not asyncio.current_task():
+            self._task.cancel()
+
+    async def __aenter__(self) -> Self:
+        return await self._start()
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self._close()
+
+    async def wait(self) -> None:
+        """Wait until a consumer with a callback ends.
+
+        Raises: what its callback raised, ConsumerCancelled, or the channel's error.
+        """
+        await self._start()
+        if self._task is None:
+            raise ValueError("only a consumer with a callback can be waited for")
+        await asyncio.shield(self._task)
+
+    # -- messages ----------------------------------------------------------------------------------
+
+    def push(self, message: Message) -> None:
+        """Take a message from the broker."""
+        self._buffer.append(message)
+        self._channel.hold(len(message.body) + CLIENT_MESSAGE_OVERHEAD_BYTES)
+        if self._waiters:
+            self._wake(1)
+
+    def _drop(self) -> None:
+        """Forget what has come and was not handed out."""
+        held = sum(len(m.body) + CLIENT_MESSAGE_OVERHEAD_BYTES for m in self._buffer)
+        self._buffer.clear()
+        self._channel.hold(-held)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Message:
+        """Return the next message.
+
+        Raises: StopAsyncIteration after `cancel`, ConsumerCancelled, or the channel's error.
+        """
+        if not self._buffer and not self._running and not self._over:
+            await self._start()
+        while not self._buffer:
+            if self._over:
+                if self._error is None:
+                    raise StopAsyncIteration
+                raise self._error.with_traceback(None)
+            await self._wait()
+        message = self._buffer.popleft()
+        self._channel.hold(-len(message.body) - CLIENT_MESSAGE_OVERHEAD_BYTES)
+        return message
+
+    async def _wait(self) -> None:
+        """Wait until there is a message or an end."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            if waiter in self._waiters:
+                self._waiters.remove(waiter)
+            elif self._buffer:
+                self._wake(1)  # it was woken for a message that another task can take
+            raise
+
+    def _wake(self, count: int) -> None:
+        """Wake that many of those who wait."""
+        while self._waiters and count > 0:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                count -= 1
+
+    async def _run(self, callback: Callback) -> None:
+        """Call `callback` with each message; what it raises ends the consumer."""
+        try:
+            async for message in self:
+                result = callback(message)
+                if inspect.isawaitable(result):
+                    await result
+        except Exception as error:
+            if self._running:
+                log.exception("the callback of consumer %r failed", self.consumer_tag)
+                await self._close()
+            else:
+                log.warning("consumer %r ended: %s", self.consumer_tag, error)
+            raise
+
+
+def _retrieve(task: asyncio.Task[None]) -> None:
+    """Look at how a callback's task ended: it was logged, and `wait` raises it to who asks."""
+    if not task.cancelled():
+        task.exception()

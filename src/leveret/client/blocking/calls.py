@@ -1,0 +1,59 @@
+"""What a blocking call waits for: the token of a request or of a confirmed publish."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from leveret.client.owner import Token
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from leveret.client.events import Replied
+
+T = TypeVar("T")
+
+
+class Waiting(Token):
+    """Something that ends, well or with an error."""
+
+    __slots__ = ("done", "error")
+
+    def __init__(self) -> None:
+        self.done = False
+        self.error: Exception | None = None
+
+    def replied(self, reply: Replied) -> None:  # noqa: ARG002 -- that it came says all
+        """Take a reply."""
+        self.done = True
+
+    def end(self, error: Exception | None) -> None:
+        """Take the outcome of a publish, or the error that ended the waiting."""
+        self.done = True
+        self.error = error
+
+    def check(self) -> None:
+        """Raise the error if there is one."""
+        if self.error is not None:
+            raise self.error
+
+
+class Call(Waiting, Generic[T]):
+    """A request; `take` reads its reply as it comes, before anything that follows it."""
+
+    __slots__ = ("_value", "take")
+
+    def __init__(self, take: Callable[[Replied], T]) -> None:
+        super().__init__()
+        self.take = take
+        self._value: list[T] = []
+
+    def replied(self, reply: Replied) -> None:
+        """Take the reply."""
+        self._value.append(self.take(reply))
+        self.done = True
+
+    def result(self) -> T:
+        """Return what the reply means.  Raises: what ended the channel instead."""
+        self.check()
+        return self._value[0]

@@ -1,0 +1,83 @@
+"""A socket, plain or TLS, that never blocks by itself, and the wait for it.
+
+Invariant: `receive` and `send` return at once; only `wait` waits.
+"""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import ssl as ssl_module
+import time
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from leveret.client.uri import Parameters
+
+#: Bytes asked for by one read.
+READ_BYTES: Final = 262_144
+
+
+class Link:
+    """An open socket."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._socket = sock
+        self._selector = selectors.DefaultSelector()
+        self._write_wanted = False  # by TLS, to go on reading
+        sock.setblocking(False)
+        self._events = selectors.EVENT_READ
+        self._selector.register(sock, self._events)
+
+    def receive(self) -> bytes | None:
+        """Return what has come; None when nothing has, b"" at the end.  Raises: OSError."""
+        self._write_wanted = False
+        try:
+            return self._socket.recv(READ_BYTES)
+        except (BlockingIOError, ssl_module.SSLWantReadError):
+            return None
+        except ssl_module.SSLWantWriteError:
+            self._write_wanted = True
+            return None
+        except ssl_module.SSLEOFError:
+            return b""
+
+    def send(self, data: memoryview) -> int:
+        """Send what goes out at once and return its size.  Raises: OSError."""
+        try:
+            return self._socket.send(data)
+        except (BlockingIOError, ssl_module.SSLWantReadError, ssl_module.SSLWantWriteError):
+            return 0
+
+    def wait(self, writing: bool, seconds: float | None) -> None:
+        """Wait until something came, with `writing` also until something can be sent."""
+        events = selectors.EVENT_READ
+        if writing or self._write_wanted:
+            events |= selectors.EVENT_WRITE
+        if events != self._events:
+            self._events = events
+            self._selector.modify(self._socket, events)
+        self._selector.select(seconds)
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._selector.close()
+        self._socket.close()
+
+
+def open_link(parameters: Parameters, ssl: ssl_module.SSLContext | None, deadline: float) -> Link:
+    """Connect, with TLS if a context is given, until `deadline` (monotonic seconds).
+
+    Raises: OSError, of which TimeoutError and ssl.SSLError are kinds.
+    """
+    address = (parameters.host, parameters.port)
+    sock = socket.create_connection(address, timeout=max(0.001, deadline - time.monotonic()))
+    try:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if ssl is not None:
+            sock.settimeout(max(0.001, deadline - time.monotonic()))
+            sock = ssl.wrap_socket(sock, server_hostname=parameters.host)
+        return Link(sock)
+    except BaseException:
+        sock.close()
+        raise

@@ -1,0 +1,74 @@
+"""What can go wrong on the client's side of a connection.
+
+What a broker answers with a reply code is raised as that code's class of `leveret.errors`; the
+classes here are for what has no reply code, or happened before one could be sent.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from leveret.client.message import ReturnedMessage
+
+
+class ClientError(Exception):
+    """Any error of this library that is not a broker's reply."""
+
+
+class ConnectionLost(ClientError, ConnectionError):
+    """The connection ended without a close: the socket, the peer or its heartbeats."""
+
+
+class Closed(ClientError):
+    """The channel or connection was closed by this side before the call."""
+
+
+class NoFreeChannel(ClientError):
+    """As many channels are open as were negotiated."""
+
+
+class OutputFull(ClientError):
+    """More bytes wait to be sent than the client holds: the broker does not read."""
+
+
+class InputFull(ClientError):
+    """More messages wait for a consumer than the client holds, and nobody reads them."""
+
+
+class PublishFailed(ClientError):
+    """A published message was not taken by the broker."""
+
+
+class Nacked(PublishFailed):
+    """The broker refused messages by basic.nack; `sequences` are their numbers on the channel."""
+
+    def __init__(self, sequences: Sequence[int]) -> None:
+        super().__init__(f"the broker refused {len(sequences)} message(s): {_some(sequences)}")
+        self.sequences = tuple(sequences)
+
+
+class Returned(PublishFailed):
+    """Mandatory messages that no queue took; `message` is the first of `messages`."""
+
+    def __init__(self, messages: Sequence[ReturnedMessage]) -> None:
+        first = messages[0]
+        super().__init__(f"{first.reply_code} {first.reply_text} ({len(messages)} message(s))")
+        self.message = first
+        self.messages = tuple(messages)
+
+
+class ConsumerCancelled(ClientError):
+    """The broker cancelled a consumer, as it does when the queue is deleted."""
+
+    def __init__(self, consumer_tag: str) -> None:
+        super().__init__(f"the broker cancelled consumer {consumer_tag!r}")
+        self.consumer_tag = consumer_tag
+
+
+def _some(sequences: Sequence[int]) -> str:
+    """Return the first numbers as text."""
+    shown = ", ".join(map(str, sequences[:5]))
+    return f"{shown}, …" if len(sequences) > 5 else shown

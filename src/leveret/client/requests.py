@@ -1,0 +1,278 @@
+"""What an application may ask of a channel: each request as its method and what its reply means.
+
+Both shells build their calls from these, so that what a reply means is written once.  The session
+has matched the reply with its request (`Method.REPLIES`), so that its class is known here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar, cast
+
+from leveret.wire.methods.basic import (
+    BasicCancel,
+    BasicConsume,
+    BasicConsumeOk,
+    BasicGet,
+    BasicQos,
+    BasicRecover,
+)
+from leveret.wire.methods.confirm import ConfirmSelect
+from leveret.wire.methods.connection import ConnectionUpdateSecret
+from leveret.wire.methods.exchange import (
+    ExchangeBind,
+    ExchangeDeclare,
+    ExchangeDelete,
+    ExchangeUnbind,
+)
+from leveret.wire.methods.queue import (
+    QueueBind,
+    QueueDeclare,
+    QueueDeclareOk,
+    QueueDelete,
+    QueueDeleteOk,
+    QueuePurge,
+    QueuePurgeOk,
+    QueueUnbind,
+)
+from leveret.wire.methods.tx import TxCommit, TxRollback, TxSelect
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from leveret.client.events import Replied
+    from leveret.client.message import Message
+    from leveret.wire.method import Method
+
+T = TypeVar("T")
+
+
+class DeclareOk(NamedTuple):
+    """A declared queue: its name (the broker's choice for ""), ready messages and consumers."""
+
+    queue: str
+    message_count: int
+    consumer_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Request(Generic[T]):
+    """A method to send, and what its reply means to the caller."""
+
+    method: Method
+    result: Callable[[Replied], T]
+
+
+def _nothing(_: Replied) -> None:
+    """Mean nothing but that it was done."""
+
+
+def _table(arguments: Mapping[str, object] | None) -> dict[str, object]:
+    """Return arguments as a table of the wire."""
+    return dict(arguments or {})
+
+
+# -- queue -----------------------------------------------------------------------------------------
+
+
+def queue_declare(
+    queue: str,
+    passive: bool,
+    durable: bool,
+    exclusive: bool,
+    auto_delete: bool,
+    arguments: Mapping[str, object] | None,
+) -> Request[DeclareOk]:
+    """Declare a queue."""
+    method = QueueDeclare(
+        queue=queue,
+        passive=passive,
+        durable=durable,
+        exclusive=exclusive,
+        auto_delete=auto_delete,
+        arguments=_table(arguments),
+    )
+    return Request(method, _declared)
+
+
+def _declared(reply: Replied) -> DeclareOk:
+    """Read queue.declare-ok."""
+    method = cast(QueueDeclareOk, reply.method)
+    return DeclareOk(method.queue, method.message_count, method.consumer_count)
+
+
+def queue_bind(
+    queue: str, exchange: str, binding_key: str, arguments: Mapping[str, object] | None
+) -> Request[None]:
+    """Bind a queue to an exchange."""
+    method = QueueBind(
+        queue=queue, exchange=exchange, routing_key=binding_key, arguments=_table(arguments)
+    )
+    return Request(method, _nothing)
+
+
+def queue_unbind(
+    queue: str, exchange: str, binding_key: str, arguments: Mapping[str, object] | None
+) -> Request[None]:
+    """Remove a binding of a queue."""
+    method = QueueUnbind(
+        queue=queue, exchange=exchange, routing_key=binding_key, arguments=_table(arguments)
+    )
+    return Request(method, _nothing)
+
+
+def queue_purge(queue: str) -> Request[int]:
+    """Drop a queue's ready messages."""
+    return Request(QueuePurge(queue=queue), _purged)
+
+
+def _purged(reply: Replied) -> int:
+    """Read queue.purge-ok."""
+    return cast(QueuePurgeOk, reply.method).message_count
+
+
+def queue_delete(queue: str, if_unused: bool, if_empty: bool) -> Request[int]:
+    """Delete a queue."""
+    method = QueueDelete(queue=queue, if_unused=if_unused, if_empty=if_empty)
+    return Request(method, _deleted)
+
+
+def _deleted(reply: Replied) -> int:
+    """Read queue.delete-ok."""
+    return cast(QueueDeleteOk, reply.method).message_count
+
+
+# -- exchange --------------------------------------------------------------------------------------
+
+
+def exchange_declare(
+    exchange: str,
+    exchange_type: str,
+    passive: bool,
+    durable: bool,
+    auto_delete: bool,
+    internal: bool,
+    arguments: Mapping[str, object] | None,
+) -> Request[None]:
+    """Declare an exchange."""
+    method = ExchangeDeclare(
+        exchange=exchange,
+        type=exchange_type,
+        passive=passive,
+        durable=durable,
+        auto_delete=auto_delete,
+        internal=internal,
+        arguments=_table(arguments),
+    )
+    return Request(method, _nothing)
+
+
+def exchange_delete(exchange: str, if_unused: bool) -> Request[None]:
+    """Delete an exchange."""
+    return Request(ExchangeDelete(exchange=exchange, if_unused=if_unused), _nothing)
+
+
+def exchange_bind(
+    destination: str, source: str, binding_key: str, arguments: Mapping[str, object] | None
+) -> Request[None]:
+    """Bind an exchange to another."""
+    method = ExchangeBind(
+        destination=destination,
+        source=source,
+        routing_key=binding_key,
+        arguments=_table(arguments),
+    )
+    return Request(method, _nothing)
+
+
+def exchange_unbind(
+    destination: str, source: str, binding_key: str, arguments: Mapping[str, object] | None
+) -> Request[None]:
+    """Remove a binding between exchanges."""
+    method = ExchangeUnbind(
+        destination=destination,
+        source=source,
+        routing_key=binding_key,
+        arguments=_table(arguments),
+    )
+    return Request(method, _nothing)
+
+
+# -- basic -----------------------------------------------------------------------------------------
+
+
+def basic_consume(
+    queue: str,
+    consumer_tag: str,
+    no_ack: bool,
+    exclusive: bool,
+    arguments: Mapping[str, object] | None,
+) -> Request[str]:
+    """Start a consumer; the result is its tag."""
+    method = BasicConsume(
+        queue=queue,
+        consumer_tag=consumer_tag,
+        no_ack=no_ack,
+        exclusive=exclusive,
+        arguments=_table(arguments),
+    )
+    return Request(method, _consumer_tag)
+
+
+def _consumer_tag(reply: Replied) -> str:
+    """Read basic.consume-ok."""
+    return cast(BasicConsumeOk, reply.method).consumer_tag
+
+
+def basic_cancel(consumer_tag: str) -> Request[None]:
+    """End a consumer."""
+    return Request(BasicCancel(consumer_tag=consumer_tag), _nothing)
+
+
+def basic_get(queue: str, no_ack: bool) -> Request[Message | None]:
+    """Ask for one message; None when there is none."""
+    return Request(BasicGet(queue=queue, no_ack=no_ack), _got)
+
+
+def _got(reply: Replied) -> Message | None:
+    """Read basic.get-ok or basic.get-empty."""
+    return reply.message
+
+
+def basic_qos(prefetch_count: int, prefetch_size: int, global_: bool) -> Request[None]:
+    """Limit what is delivered before it is acked."""
+    method = BasicQos(prefetch_size=prefetch_size, prefetch_count=prefetch_count, global_=global_)
+    return Request(method, _nothing)
+
+
+def basic_recover(requeue: bool) -> Request[None]:
+    """Have what is unacked redelivered."""
+    return Request(BasicRecover(requeue=requeue), _nothing)
+
+
+# -- confirm, tx, connection -----------------------------------------------------------------------
+
+
+def confirm_select() -> Request[None]:
+    """Have each publish confirmed."""
+    return Request(ConfirmSelect(), _nothing)
+
+
+def tx_select() -> Request[None]:
+    """Make the channel transactional."""
+    return Request(TxSelect(), _nothing)
+
+
+def tx_commit() -> Request[None]:
+    """Do what was gathered since tx.select or the last commit or rollback."""
+    return Request(TxCommit(), _nothing)
+
+
+def tx_rollback() -> Request[None]:
+    """Forget what was gathered."""
+    return Request(TxRollback(), _nothing)
+
+
+def update_secret(new_secret: str, reason: str) -> Request[None]:
+    """Hand over a fresh token."""
+    return Request(ConnectionUpdateSecret(new_secret=new_secret.encode(), reason=reason), _nothing)

@@ -1,0 +1,436 @@
+"""A connection in the client role, sans-IO: `receive` bytes, get events; take `data_to_send`.
+
+The engine of both shells.  It opens no socket, reads no clock (`tick` is given the time) and waits
+for nothing.  It reconnects nothing either: an ended session stays ended, and who wants another one
+makes another one.
+
+Invariants: nothing that a peer sends raises from `receive`: a fault closes the channel or the
+connection with its reply code and is reported as an event; `Ended` is reported exactly once, after
+the `ChannelEnded` of every channel.
+"""
+
+from __future__ import annotations
+
+import heapq
+import platform
+from typing import TYPE_CHECKING, Final
+
+from leveret import __version__
+from leveret.client.channel_session import ChannelSession
+from leveret.client.errors import Closed, ConnectionLost, NoFreeChannel
+from leveret.client.events import Blocked, Ended, Opened, Replied, Unblocked
+from leveret.client.output import Output, reply_text
+from leveret.client.states import CONNECTION, ChannelState, ConnectionState
+from leveret.errors import (
+    AccessRefusedHard,
+    ChannelFault,
+    CommandInvalid,
+    FrameError,
+    HardError,
+    NotAllowed,
+    NotImplementedFault,
+    ResourceFault,
+    SoftError,
+    UnexpectedFrame,
+    error_for,
+)
+from leveret.limits import FRAME_BYTES_MAX, FRAME_BYTES_MIN, HEARTBEAT_SECONDS
+from leveret.wire.frames import (
+    FRAME_BODY,
+    FRAME_HEADER,
+    FRAME_HEARTBEAT,
+    FRAME_METHOD,
+    FrameReader,
+)
+from leveret.wire.methods import decode_method
+from leveret.wire.methods.connection import (
+    ConnectionBlocked,
+    ConnectionClose,
+    ConnectionCloseOk,
+    ConnectionOpen,
+    ConnectionOpenOk,
+    ConnectionStart,
+    ConnectionStartOk,
+    ConnectionTune,
+    ConnectionTuneOk,
+    ConnectionUnblocked,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from leveret.client.events import Event
+    from leveret.client.owner import Owner, Token
+    from leveret.client.uri import Parameters
+    from leveret.wire.method import Method
+
+#: What this client understands; brokers send what is listed here and nothing that is not.
+CAPABILITIES: Final[dict[str, bool]] = {
+    "authentication_failure_close": True,
+    "basic.nack": True,
+    "connection.blocked": True,
+    "consumer_cancel_notify": True,
+    "exchange_exchange_bindings": True,
+    "publisher_confirms": True,
+}
+
+#: Channel numbers are 16 bits and 0 is the connection.
+_CHANNEL_MAX: Final = 65_535
+
+#: Heartbeats are looked after this often per interval, so that one goes out in time.
+_TICKS_PER_HEARTBEAT: Final = 4
+
+#: Intervals without any byte after which the peer counts as gone (AMQP 0-9-1 section 4.2.7).
+_SILENT_HEARTBEATS_MAX: Final = 2
+
+#: A broker that does not speak this version answers with a protocol header of its own.
+_PROTOCOL_HEADER_BYTES: Final = 8
+
+
+class Session:
+    """One connection; `parameters` say as whom, `now_ms` is a monotonic time in milliseconds."""
+
+    def __init__(
+        self, parameters: Parameters, now_ms: int, properties: Mapping[str, object] | None = None
+    ) -> None:
+        self.parameters = parameters
+        self.state = ConnectionState.STARTING
+        self.error: Exception | None = None
+        self.server_properties: dict[str, object] = {}
+        self.channel_max = _CHANNEL_MAX
+        self.heartbeat_seconds = 0
+        self.channels: dict[int, ChannelSession] = {}
+        self._properties = client_properties() | dict(properties or {})
+        self._reader = FrameReader()
+        self._reader.frame_max = FRAME_BYTES_MAX
+        self._output = Output()
+        self._output.start()
+        self._pending: list[tuple[Method, Token]] = []
+        self._first = b""
+        self._numbers_free: list[int] = []
+        self._number_next = 1
+        self._ended = False
+        self._heard = False
+        self._heard_ms = self._sent_ms = self._ticked_ms = now_ms
+
+    @property
+    def frame_max(self) -> int:
+        """The largest frame that either side sends, in bytes."""
+        return self._output.frame_max
+
+    @property
+    def output_bytes(self) -> int:
+        """Bytes that wait to be taken by `data_to_send`."""
+        return len(self._output)
+
+    @property
+    def awaits_reply(self) -> bool:
+        """Whether anything is asked of the broker that it has not answered."""
+        if self.state is not ConnectionState.OPEN or self._pending:
+            return True
+        return any(channel.awaits_reply for channel in self.channels.values())
+
+    # -- what the application asks for -------------------------------------------------------------
+
+    def data_to_send(self) -> bytes:
+        """Return the bytes that are to be sent now, and forget them."""
+        return self._output.take()
+
+    def open_channel(self, owner: Owner, token: Token) -> ChannelSession:
+        """Open a channel on the lowest free number; the answer carries `token`.
+
+        Raises: the connection's error when it has ended; NoFreeChannel.
+        """
+        self.check_open()
+        if self._numbers_free:
+            number = heapq.heappop(self._numbers_free)
+        elif self._number_next <= self.channel_max:
+            number = self._number_next
+            self._number_next += 1
+        else:
+            raise NoFreeChannel(f"{self.channel_max} channels are open, as was negotiated")
+        channel = ChannelSession(number, self._output, owner, token)
+        self.channels[number] = channel
+        return channel
+
+    def request(self, method: Method, token: Token) -> None:
+        """Send a method of class connection that is answered; its `Replied` carries `token`.
+
+        Raises: the connection's error when it has ended; ValueError when it cannot be written.
+        """
+        self.check_open()
+        self._output.send(0, method)
+        self._pending.append((method, token))
+
+    def close(self, code: int = 200, text: str = "") -> None:
+        """Begin to close; the end is reported by `Ended`.  No effect when closing or closed."""
+        if self.state in {ConnectionState.CLOSING, ConnectionState.CLOSED}:
+            return
+        if self.state is not ConnectionState.STARTING:
+            self._send_close(code, text)
+        self.state = ConnectionState.CLOSING
+        for channel in self.channels.values():
+            channel.discard()
+
+    def check_open(self) -> None:
+        """Raise what ended the connection unless it is open."""
+        if self.state is not ConnectionState.OPEN:
+            if self.error is not None:
+                raise self.error.with_traceback(None)
+            raise Closed(f"the connection {self.state.value}")
+
+    # -- what the broker sends ---------------------------------------------------------------------
+
+    def receive(self, data: bytes) -> list[Event]:
+        """Take bytes from the broker and return what they mean."""
+        events: list[Event] = []
+        if self.state is ConnectionState.CLOSED:
+            return events
+        self._heard = True
+        try:
+            if self.state is ConnectionState.STARTING:
+                data = self._check_version(data)
+            self._reader.feed(data)
+            self._frames(events)
+        except HardError as error:
+            self._fail(error, events)
+        return events
+
+    def lost(self, reason: str) -> list[Event]:
+        """Take the end of the socket and return what it means."""
+        events: list[Event] = []
+        if self.state is ConnectionState.CLOSING:
+            self._end(None, events)
+        elif self.state is ConnectionState.TUNING:
+            self._end(
+                ConnectionLost(f"{reason} during the login (wrong user or password?)"), events
+            )
+        else:
+            self._end(ConnectionLost(reason), events)
+        return events
+
+    def abort(self, error: Exception) -> list[Event]:
+        """End the connection because the application cannot go on with it."""
+        events: list[Event] = []
+        if self.state is ConnectionState.OPEN:
+            self._send_close(ResourceFault.code, str(error))
+        self._end(error, events)
+        return events
+
+    def _frames(self, events: list[Event]) -> None:
+        """Take every whole frame.  Raises: HardError."""
+        reader = self._reader
+        channels = self.channels
+        while self.state is not ConnectionState.CLOSED and reader.next():
+            kind = reader.kind
+            number = reader.channel
+            channel = channels.get(number)
+            if channel is None:
+                self._other_frame(kind, number, events)
+                continue
+            try:
+                if kind == FRAME_METHOD:
+                    method = decode_method(reader.data, reader.start, reader.end)
+                    channel.on_method(method, events)
+                elif kind == FRAME_HEADER:
+                    channel.on_header(reader.data, reader.start, reader.end, events)
+                elif kind == FRAME_BODY:
+                    channel.on_body(reader.data, reader.start, reader.end, events)
+                else:
+                    raise UnexpectedFrame(f"a heartbeat on channel {number}")
+            except SoftError as error:
+                channel.fail(error, events)
+            if channel.state is ChannelState.CLOSED:
+                self._free(channel)
+
+    def _other_frame(self, kind: int, number: int, events: list[Event]) -> None:
+        """Take a frame of the connection itself, or of no open channel.  Raises: HardError."""
+        if number != 0:
+            if self.state is not ConnectionState.CLOSING:
+                raise ChannelFault(f"a frame for channel {number}, which is not open")
+        elif kind == FRAME_METHOD:
+            reader = self._reader
+            self._on_method(decode_method(reader.data, reader.start, reader.end), events)
+        elif kind != FRAME_HEARTBEAT:
+            raise UnexpectedFrame("content on channel 0")
+
+    def _check_version(self, data: bytes) -> bytes:
+        """Return `data` unless it is a protocol header: that is how a broker refuses ours.
+
+        Raises: FrameError (501).
+        """
+        self._first += data
+        if not self._first.startswith(b"A"):
+            data, self._first = self._first, b""
+            return data
+        if len(self._first) >= _PROTOCOL_HEADER_BYTES:
+            header = self._first[:_PROTOCOL_HEADER_BYTES]
+            raise FrameError(f"the broker speaks another protocol: {header!r}")
+        return b""
+
+    def _on_method(self, method: Method, events: list[Event]) -> None:
+        """Take a method of channel 0.  Raises: HardError."""
+        state = CONNECTION[self.state].get(type(method))
+        if state is None:
+            if self.state is not ConnectionState.CLOSING:
+                self._on_reply(method, events)
+            return
+        self.state = state
+        if isinstance(method, ConnectionClose):
+            self._output.send(0, ConnectionCloseOk())
+            if state is ConnectionState.CLOSED:
+                code, text = method.reply_code, method.reply_text
+                self._end(error_for(code, text, False, method.class_id, method.method_id), events)
+        elif isinstance(method, ConnectionCloseOk):
+            self._end(None, events)
+        elif isinstance(method, ConnectionBlocked):
+            events.append(Blocked(method.reason))
+        elif isinstance(method, ConnectionUnblocked):
+            events.append(Unblocked())
+        else:
+            self._on_handshake(method, events)
+
+    def _on_reply(self, method: Method, events: list[Event]) -> None:
+        """Match a reply with the oldest request.  Raises: CommandInvalid (503)."""
+        if not self._pending or method.NAME not in self._pending[0][0].REPLIES:
+            raise CommandInvalid(
+                f"{method.NAME} on channel 0 while the connection {self.state.value}"
+            )
+        events.append(Replied(self._pending.pop(0)[1], method))
+
+    # -- the handshake -----------------------------------------------------------------------------
+
+    def _on_handshake(self, method: Method, events: list[Event]) -> None:
+        """Take connection.start, secure, tune or open-ok.  Raises: HardError."""
+        if isinstance(method, ConnectionStart):
+            self._on_start(method)
+        elif isinstance(method, ConnectionTune):
+            self._on_tune(method)
+        elif isinstance(method, ConnectionOpenOk):
+            events.append(Opened())
+        else:
+            raise NotImplementedFault("the mechanism PLAIN knows no challenge")
+
+    def _on_start(self, method: ConnectionStart) -> None:
+        """Log in.  Raises: CommandInvalid (503), AccessRefusedHard (403)."""
+        version = (method.version_major, method.version_minor)
+        if version != (0, 9):
+            raise CommandInvalid(f"the broker speaks AMQP {version[0]}-{version[1]}, not 0-9-1")
+        mechanisms = method.mechanisms.split()
+        if b"PLAIN" not in mechanisms:
+            offered = method.mechanisms.decode("ascii", "replace")
+            raise AccessRefusedHard(f"the broker offers no login by PLAIN but {offered!r}")
+        self.server_properties = method.server_properties
+        user, password = self.parameters.username, self.parameters.password
+        start_ok = ConnectionStartOk(
+            client_properties=self._properties,
+            mechanism="PLAIN",
+            response=f"\0{user}\0{password}".encode(),
+            locale="en_US",
+        )
+        self._output.send(0, start_ok)
+
+    def _on_tune(self, method: ConnectionTune) -> None:
+        """Agree on limits: the lower of both, where 0 is none.  Raises: NotAllowed (530)."""
+        asked = self.parameters
+        self.channel_max = _lower(method.channel_max, asked.channel_max, _CHANNEL_MAX)
+        frame_max = _lower(method.frame_max, asked.frame_max, FRAME_BYTES_MAX)
+        if frame_max < FRAME_BYTES_MIN:
+            raise NotAllowed(f"frames of {frame_max} bytes; {FRAME_BYTES_MIN} are the least")
+        self._output.frame_max = frame_max
+        self._reader.frame_max = frame_max
+        self.heartbeat_seconds = 0
+        if asked.heartbeat_seconds != 0:
+            self.heartbeat_seconds = _lower(
+                method.heartbeat, asked.heartbeat_seconds, HEARTBEAT_SECONDS
+            )
+        tune_ok = ConnectionTuneOk(
+            channel_max=self.channel_max,
+            frame_max=frame_max,
+            heartbeat=self.heartbeat_seconds,
+        )
+        self._output.send(0, tune_ok)
+        self._output.send(0, ConnectionOpen(virtual_host=asked.vhost))
+
+    # -- heartbeats --------------------------------------------------------------------------------
+
+    def next_tick_ms(self) -> int | None:
+        """Return when `tick` is due, or None while there are no heartbeats."""
+        if self.heartbeat_seconds == 0 or self.state is ConnectionState.CLOSED:
+            return None
+        return self._ticked_ms + self.heartbeat_seconds * 1000 // _TICKS_PER_HEARTBEAT
+
+    def tick(self, now_ms: int, reading: bool = True) -> list[Event]:
+        """Send a heartbeat if one is due, and end the connection if the peer has fallen silent.
+
+        `reading` is False while the shell reads nothing, so that silence says nothing.
+        """
+        events: list[Event] = []
+        interval_ms = self.heartbeat_seconds * 1000
+        self._ticked_ms = now_ms
+        if interval_ms == 0 or self.state is ConnectionState.CLOSED:
+            return events
+        if self._heard or not reading:
+            self._heard = False
+            self._heard_ms = now_ms
+        if self._output.sent:
+            self._output.sent = False
+            self._sent_ms = now_ms
+        if now_ms - self._heard_ms >= _SILENT_HEARTBEATS_MAX * interval_ms:
+            silent_ms = now_ms - self._heard_ms
+            self._end(ConnectionLost(f"nothing heard from the broker for {silent_ms} ms"), events)
+        elif now_ms - self._sent_ms >= interval_ms // 2:
+            self._sent_ms = now_ms
+            self._output.heartbeat()
+        return events
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    def _free(self, channel: ChannelSession) -> None:
+        """Make the number of an ended channel free."""
+        del self.channels[channel.number]
+        heapq.heappush(self._numbers_free, channel.number)
+
+    def _fail(self, error: HardError, events: list[Event]) -> None:
+        """End the connection because of what the broker sent, telling it why."""
+        if self.state not in {ConnectionState.STARTING, ConnectionState.CLOSING}:
+            self._send_close(error.code, error.reply_text, error.class_id, error.method_id)
+        self._end(error, events)
+
+    def _send_close(self, code: int, text: str, class_id: int = 0, method_id: int = 0) -> None:
+        """Send connection.close."""
+        close = ConnectionClose(
+            reply_code=code, reply_text=reply_text(text), class_id=class_id, method_id=method_id
+        )
+        self._output.send(0, close)
+
+    def _end(self, error: Exception | None, events: list[Event]) -> None:
+        """Report the end of every channel and of the connection, once."""
+        self.state = ConnectionState.CLOSED
+        if self._ended:
+            return
+        self._ended = True
+        self.error = error
+        for channel in list(self.channels.values()):
+            channel.end(error, events)
+        self.channels.clear()
+        tokens = tuple(token for _, token in self._pending)
+        self._pending.clear()
+        events.append(Ended(error, tokens))
+
+
+def client_properties() -> dict[str, object]:
+    """Return what this client says of itself to a broker."""
+    return {
+        "product": "Leveret",
+        "version": __version__,
+        "platform": f"Python {platform.python_version()}",
+        "information": "Leveret's client for Python",
+        "capabilities": dict(CAPABILITIES),
+    }
+
+
+def _lower(offered: int, asked: int | None, unlimited: int) -> int:
+    """Return the lower of two limits of which 0 or None is no limit, else `unlimited`."""
+    limits = [limit for limit in (offered, asked or 0) if limit > 0]
+    return min(limits, default=unlimited)

@@ -1,0 +1,110 @@
+"""What a channel of either shell does without waiting: ack, publish without confirm, returns.
+
+A shell subclasses it, says what happens after something was written (`_wrote`), and adds the calls
+that wait for a reply.
+"""
+
+from __future__ import annotations
+
+import logging
+from abc import abstractmethod
+from typing import TYPE_CHECKING
+
+from leveret.client.owner import Owner
+from leveret.client.states import ChannelState
+from leveret.wire.properties import NO_PROPERTIES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from leveret.client.channel_session import ChannelSession
+    from leveret.client.message import ReturnedMessage
+    from leveret.client.owner import Token
+    from leveret.wire.properties import BasicProperties
+
+log = logging.getLogger("leveret.client")
+
+#: What a body may be given as.
+Body = bytes | bytearray | memoryview
+
+
+class ShellChannel(Owner):
+    """A channel of a shell; `session` is its sans-IO state."""
+
+    session: ChannelSession
+
+    def __init__(self) -> None:
+        self._return_callback: Callable[[ReturnedMessage], object] | None = None
+
+    @abstractmethod
+    def _wrote(self) -> None:
+        """Have what was written sent, now or soon."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the channel can be used, as far as was read."""
+        return self.session.state is ChannelState.OPEN
+
+    @property
+    def number(self) -> int:
+        """The channel's number."""
+        return self.session.number
+
+    @property
+    def error(self) -> Exception | None:
+        """What ended the channel; None while it is open or when this side closed it."""
+        return self.session.error
+
+    @property
+    def unconfirmed_count(self) -> int:
+        """How many publishes wait for their confirm; 0 without confirm mode."""
+        return len(self.session.confirms.waiting) if self.session.confirms is not None else 0
+
+    def ack(self, delivery_tag: int = 0, *, multiple: bool = False) -> None:
+        """Ack one delivery, or with `multiple` all up to it; tag 0 with `multiple` means all.
+
+        Raises: the channel's error when it has ended.
+        """
+        self.session.ack(delivery_tag, multiple)
+        self._wrote()
+
+    def nack(self, delivery_tag: int = 0, *, multiple: bool = False, requeue: bool = True) -> None:
+        """Refuse one delivery, or with `multiple` all up to it.
+
+        Raises: the channel's error when it has ended.
+        """
+        self.session.nack(delivery_tag, multiple, requeue)
+        self._wrote()
+
+    def reject(self, delivery_tag: int, *, requeue: bool = True) -> None:
+        """Refuse one delivery.  Raises: the channel's error when it has ended."""
+        self.session.reject(delivery_tag, requeue)
+        self._wrote()
+
+    def on_return(self, callback: Callable[[ReturnedMessage], object] | None) -> None:
+        """Have mandatory messages that come back outside confirm mode given to `callback`."""
+        self._return_callback = callback
+
+    def came_back(self, message: ReturnedMessage) -> None:
+        """Hand over a returned message, or say that nobody wanted it."""
+        if self._return_callback is not None:
+            self._return_callback(message)
+        else:
+            log.warning("%r came back on channel %d and has no callback", message, self.number)
+
+    def _put(
+        self,
+        body: Body,
+        exchange: str,
+        routing_key: str,
+        properties: BasicProperties | None,
+        mandatory: bool,
+        token: Token | None,
+    ) -> int:
+        """Write a publish; return its sequence in confirm mode, else 0."""
+        if not isinstance(body, bytes):
+            if not isinstance(body, (bytearray, memoryview)):
+                raise TypeError(f"a body is bytes, not {type(body).__name__}")
+            body = bytes(body)
+        raw = NO_PROPERTIES if properties is None else properties.encode()
+        return self.session.publish(body, exchange, routing_key, raw, mandatory, token)
