@@ -32,7 +32,7 @@ STOP_SECONDS_MAX: Final = 30.0
 #: Lines of output kept for the message of a failure.
 OUTPUT_LINES_MAX: Final = 2000
 
-LISTENING: Final = re.compile(r"listening on amqp://127\.0\.0\.1:(\d+)")
+LISTENING: Final = re.compile(r"listening on amqp://[^/\s]*:(\d+)")
 READY: Final = "Server startup complete"
 
 
@@ -75,11 +75,13 @@ class BrokerProcess:
         *,
         flags: Sequence[str] = (),
         settings: Mapping[str, str] | None = None,
+        host: str = "127.0.0.1",
         python: str = sys.executable,
     ) -> None:
         self.data_dir = data_dir
         self.flags = list(flags)
         self.settings = dict(settings or {})
+        self.host = host
         self.python = python
         self._process: subprocess.Popen[str] | None = None
         self._output: _Output | None = None
@@ -94,7 +96,7 @@ class BrokerProcess:
     @property
     def command(self) -> list[str]:
         """The command line of `start`."""
-        where = ["--host", "127.0.0.1", "--port", "0", "--data-dir", str(self.data_dir)]
+        where = ["--host", self.host, "--port", "0", "--data-dir", str(self.data_dir)]
         return [self.python, "-m", "leveret", "serve", *where, *self.flags]
 
     @property
@@ -113,7 +115,7 @@ class BrokerProcess:
     @property
     def uri(self) -> str:
         """The URI of the default vhost for the user guest."""
-        return f"amqp://guest:guest@127.0.0.1:{self.port}/%2F"
+        return f"amqp://guest:guest@{self.host}:{self.port}/%2F"
 
     @property
     def pid(self) -> int:
