@@ -1,0 +1,162 @@
+"""Debian's RabbitMQ as a neighbour to compare with: its own ports, its own directory, then gone.
+
+It is not the system's service, which stays stopped: node name, ports, epmd, cookie, data and log
+are all of this process and in a temporary directory.  Nothing listens beyond loopback.
+
+Invariants: `start` returns when the broker said it is ready; `stop` leaves no process and no file.
+Configuration is RabbitMQ's own default but for the addresses.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import Final, Self
+
+#: Debian's scripts themselves: /usr/sbin has wrappers that need root and the system's directories.
+SCRIPT: Final = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
+
+START_SECONDS_MAX: Final = 90.0
+
+READY: Final = "completed with"
+
+
+class RabbitMQError(Exception):
+    """RabbitMQ is not installed or did not start."""
+
+
+def installed() -> bool:
+    """Whether Debian's rabbitmq-server and an Erlang are here."""
+    return SCRIPT.exists() and shutil.which("epmd") is not None
+
+
+def free_ports(count: int) -> list[int]:
+    """Return loopback ports that were free just now."""
+    with contextlib.ExitStack() as held:
+        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [int(one.getsockname()[1]) for one in sockets]
+
+
+class RabbitMQ:
+    """A RabbitMQ node in the foreground of its own session; a context manager."""
+
+    def __init__(self, *, cpus: str | None = None) -> None:
+        """`cpus` is a list for taskset, such as "0"; None leaves the placing to the kernel."""
+        self.cpus = cpus
+        self.port = 0
+        self.lines: list[str] = []
+        self._ready = threading.Event()
+        self._processes: list[subprocess.Popen[str]] = []
+        self._directory: Path | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.stop()
+
+    @property
+    def uri(self) -> str:
+        """The URI of the default vhost for the user guest."""
+        return f"amqp://guest:guest@127.0.0.1:{self.port}/%2F"
+
+    @property
+    def version(self) -> str:
+        """The version of the installed package's server."""
+        return SCRIPT.resolve().parent.parent.name.removeprefix("rabbitmq_server-")
+
+    def start(self) -> Self:
+        """Start the node and wait until it serves.  Raises: RabbitMQError."""
+        if not installed():
+            raise RabbitMQError(
+                "rabbitmq-server is not installed (apt-get install rabbitmq-server)"
+            )
+        self._directory = Path(tempfile.mkdtemp(prefix="bench-rabbitmq-"))
+        self.port, distribution, epmd = free_ports(3)
+        environment = self._environment(self._directory, distribution, epmd)
+        pin = ["taskset", "-c", self.cpus] if self.cpus is not None else []
+        self._spawn(["epmd", "-address", "127.0.0.1", "-port", str(epmd)], environment)
+        server = self._spawn([*pin, str(SCRIPT)], environment, stdout=subprocess.PIPE)
+        threading.Thread(target=self._drain, args=(server,), daemon=True).start()
+        if not self._ready.wait(START_SECONDS_MAX) or server.poll() is not None:
+            self.stop()
+            raise RabbitMQError("RabbitMQ did not start:\n" + "".join(self.lines))
+        return self
+
+    def stop(self) -> None:
+        """End all its processes and remove its directory."""
+        for process in reversed(self._processes):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        self._processes.clear()
+        if self._directory is not None:
+            shutil.rmtree(self._directory, ignore_errors=True)
+
+    def _environment(self, directory: Path, distribution: int, epmd: int) -> dict[str, str]:
+        return os.environ | {
+            "HOME": str(directory),
+            "ERL_EPMD_ADDRESS": "127.0.0.1",
+            "ERL_EPMD_PORT": str(epmd),
+            "RABBITMQ_NODENAME": f"bench{self.port}@localhost",
+            "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
+            "RABBITMQ_NODE_PORT": str(self.port),
+            "RABBITMQ_DIST_PORT": str(distribution),
+            "RABBITMQ_MNESIA_BASE": str(directory / "mnesia"),
+            "RABBITMQ_LOG_BASE": str(directory / "log"),
+            "RABBITMQ_PID_FILE": str(directory / "pid"),
+            "RABBITMQ_CONFIG_FILE": str(directory / "rabbitmq"),
+            "RABBITMQ_CONF_ENV_FILE": str(directory / "rabbitmq-env.conf"),
+            "RABBITMQ_ENABLED_PLUGINS_FILE": str(directory / "enabled_plugins"),
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
+        }
+
+    def _spawn(
+        self, command: list[str], environment: dict[str, str], stdout: int = subprocess.DEVNULL
+    ) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+        self._processes.append(process)
+        return process
+
+    def _drain(self, server: subprocess.Popen[str]) -> None:
+        for line in server.stdout or ():
+            self.lines.append(line)
+            if READY in line:
+                self._ready.set()
+        self._ready.set()  # the end of the output: start looks at the process
+
+
+def main() -> int:
+    """Run a node until interrupted and say where it is: to run tests against it by hand."""
+    with RabbitMQ() as broker:
+        sys.stdout.write(f"LEVERET_TEST_URI={broker.uri} LEVERET_TEST_BROKER=rabbitmq\n")
+        sys.stdout.flush()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.default_int_handler)
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.pause()
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
