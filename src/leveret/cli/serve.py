@@ -1,0 +1,69 @@
+"""`leveret serve`: run a broker until it is told to stop.
+
+The flags are made from the settings themselves, so that there is one for each and its help is the
+setting's description.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Annotated, Any
+
+import typer
+
+from leveret.cli import exits
+from leveret.config import ConfigError, Setting, describe_settings, load
+
+_HELP = """Run a broker until SIGTERM or SIGINT.
+
+It prints where it listens, and "Server startup complete" when it takes connections.
+"""
+
+
+def serve(**flags: object) -> int:
+    """Run a broker; return the exit code.  Raises: Failure."""
+    given = {name: value for name, value in flags.items() if value is not None}
+    try:
+        settings = load(given)
+    except ConfigError as error:
+        raise exits.Failure(str(error), exits.CONFIG) from None
+    from leveret.app import run
+
+    return run(settings)
+
+
+def app() -> typer.Typer:
+    """Return the command, with a flag for each setting."""
+    # typer reads a function's signature; this one is as long as the list of settings.
+    parameters = [_parameter(setting) for setting in describe_settings() if setting.flag]
+    serve.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    serve.__annotations__ = {p.name: p.annotation for p in parameters}
+    made = typer.Typer(rich_markup_mode=None, add_completion=False)
+    made.command("serve", help=_HELP)(serve)
+    return made
+
+
+def _parameter(setting: Setting) -> inspect.Parameter:
+    """Return the parameter of a setting's flag; None stands for a flag that is not given."""
+    kind: Any = str | None
+    names = [setting.flag]
+    text = setting.description.replace("`", "")
+    if setting.kind == "true | false":
+        kind = bool | None
+        names = [f"{setting.flag}/--no-{setting.flag.removeprefix('--')}"]
+    if setting.default:
+        text += f" [default: {setting.default}]"
+    option = typer.Option(*names, help=text, show_default=False, metavar=_metavar(setting) or None)
+    return inspect.Parameter(
+        setting.name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=None,
+        annotation=Annotated[kind, option],
+    )
+
+
+def _metavar(setting: Setting) -> str:
+    """Return what stands for the value in the help."""
+    if setting.kind == "true | false":
+        return ""
+    return setting.kind.replace(" | ", "|") if "|" in setting.kind else setting.kind.upper()
