@@ -96,9 +96,20 @@ def test_a_large_frame_in_single_bytes_is_joined_once() -> None:
     for index in range(len(raw) - 1):
         reader.feed(raw[index : index + 1])
         assert not reader.next()
+        # Joined for the head and then no more until the last byte.
+        assert len(reader.data) <= 7
     assert reader.held() == len(raw) - 1
     reader.feed(raw[-1:] + HEARTBEAT)
     assert drain(reader) == [(FRAME_BODY, 1, body), (FRAME_HEARTBEAT, 0, b"")]
+
+
+def test_a_piece_that_meets_nothing_is_not_copied() -> None:
+    reader = FrameReader()
+    for _ in range(2):
+        piece = bytes(bytearray(HEARTBEAT))
+        reader.feed(piece)
+        assert reader.data is piece
+        assert drain(reader) == [(FRAME_HEARTBEAT, 0, b"")]
 
 
 def test_a_session_may_move_over_frames_itself() -> None:

@@ -121,6 +121,14 @@ def test_flags_that_stand_for_no_property_are_refused(flags: bytes) -> None:
         skim_properties(raw, 0, len(raw))
 
 
+@pytest.mark.parametrize(
+    "raw", [b"", b"\x80", b"\x80\x80\x05abc", b"\x20\x80\0\0\0\1", b"\x10\x80"]
+)
+def test_a_property_behind_the_end_is_not_found_but_502(raw: bytes) -> None:
+    with pytest.raises(SyntaxFault):
+        find_property(raw, single.MESSAGE_ID)
+
+
 def test_flags_are_those_of_the_specification() -> None:
     for index, field in enumerate(PROPERTIES):
         assert getattr(basic_properties, field.name.upper()) == 0x8000 >> index
