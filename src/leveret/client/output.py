@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from leveret.limits import FRAME_BYTES_MAX, FRAME_OVERHEAD_BYTES, SHORT_STRING_BYTES_MAX
+from leveret.limits import FRAME_BYTES_MAX, SHORT_STRING_BYTES_MAX
 from leveret.wire.buffer import BytesWriter
 from leveret.wire.frames import (
     PROTOCOL_HEADER,
@@ -66,13 +66,14 @@ class Output:
             raise
 
     def publish(self, channel: int, method: Method, properties: bytes, body: bytes) -> None:
-        """Write a method with its content.  Raises: as `send`."""
+        """Write a method, of short strings only, with its content.  Raises: as `send`."""
         w = self._w
         mark = len(w)
         try:
             write_method(w, channel, method)
+            start = len(w)
             write_header(w, channel, BASIC, len(body), properties)
-            self._check(len(w) - mark - FRAME_OVERHEAD_BYTES)
+            self._check(len(w) - start)
             write_body(w, channel, body, self.frame_max)
         except BaseException:
             w.truncate(mark)

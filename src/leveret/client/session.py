@@ -106,7 +106,7 @@ class Session:
         self._output = Output()
         self._output.start()
         self._pending: list[tuple[Method, Token]] = []
-        self._first = b""
+        self._first: bytes | None = b""  # until the first byte has told the protocol
         self._numbers_free: list[int] = []
         self._number_next = 1
         self._ended = False
@@ -188,8 +188,8 @@ class Session:
             return events
         self._heard = True
         try:
-            if self.state is ConnectionState.STARTING:
-                data = self._check_version(data)
+            if self._first is not None:
+                data = self._check_version(self._first + data)
             self._reader.feed(data)
             self._frames(events)
         except HardError as error:
@@ -255,17 +255,17 @@ class Session:
             raise UnexpectedFrame("content on channel 0")
 
     def _check_version(self, data: bytes) -> bytes:
-        """Return `data` unless it is a protocol header: that is how a broker refuses ours.
+        """Return the first bytes unless they are a protocol header: so a broker refuses ours.
 
         Raises: FrameError (501).
         """
-        self._first += data
-        if not self._first.startswith(b"A"):
-            data, self._first = self._first, b""
+        if data[:1] not in {b"", b"A"}:
+            self._first = None
             return data
-        if len(self._first) >= _PROTOCOL_HEADER_BYTES:
-            header = self._first[:_PROTOCOL_HEADER_BYTES]
+        if len(data) >= _PROTOCOL_HEADER_BYTES:
+            header = data[:_PROTOCOL_HEADER_BYTES]
             raise FrameError(f"the broker speaks another protocol: {header!r}")
+        self._first = data
         return b""
 
     def _on_method(self, method: Method, events: list[Event]) -> None:

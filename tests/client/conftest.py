@@ -1,0 +1,35 @@
+"""Fixtures of the client's tests: how bytes are fed, and a broker to talk to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from brokers import running_broker, unique
+from client_peer import Peer
+
+
+@pytest.fixture(params=[False, True], ids=["whole", "bytewise"])
+def bytewise(request: pytest.FixtureRequest) -> bool:
+    """Whether a broker's bytes come whole or byte by byte."""
+    return bool(request.param)
+
+
+@pytest.fixture
+def peer(bytewise: bool) -> Peer:
+    """A session whose handshake is done, with its broker."""
+    return Peer(bytewise).open()
+
+
+@pytest.fixture(scope="session")
+def broker_uri(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URI of a running broker: LEVERET_TEST_URI, or a process of our own."""
+    with running_broker(tmp_path_factory.mktemp("client")) as broker:
+        yield broker.uri
+
+
+@pytest.fixture
+def name() -> str:
+    """A name that no other test has."""
+    return unique("client")

@@ -1,0 +1,311 @@
+"""The other side of the client under test: a broker that says what a test wants it to say.
+
+`Peer` feeds a sans-IO session from memory, whole or byte by byte; `ScriptedBroker` plays a script
+over a socket, for what the shells do with a broker that nacks, blocks, falls silent or hangs up.
+Both write and read by the wire codec, which has tests of its own against pamqp.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+from collections.abc import Callable
+from typing import Final, Self, TypeVar
+
+from leveret.client.channel_session import ChannelSession
+from leveret.client.events import ChannelEnded, Event, Replied, Settled
+from leveret.client.message import Message, ReturnedMessage
+from leveret.client.owner import Owner, Token
+from leveret.client.session import Session
+from leveret.client.states import ChannelState, ConnectionState
+from leveret.client.uri import Parameters
+from leveret.wire.buffer import BytesWriter
+from leveret.wire.frames import (
+    FRAME_HEARTBEAT,
+    FRAME_METHOD,
+    PROTOCOL_HEADER,
+    FrameReader,
+    write_body,
+    write_header,
+    write_method,
+)
+from leveret.wire.method import Method
+from leveret.wire.methods import (
+    ChannelOpen,
+    ChannelOpenOk,
+    ConnectionClose,
+    ConnectionCloseOk,
+    ConnectionOpen,
+    ConnectionOpenOk,
+    ConnectionStart,
+    ConnectionStartOk,
+    ConnectionTune,
+    ConnectionTuneOk,
+    decode_method,
+)
+
+M = TypeVar("M", bound=Method)
+
+NO_PROPERTIES: Final = b"\x00\x00"
+SECONDS_MAX: Final = 10.0
+
+START: Final = ConnectionStart(server_properties={"product": "Peer"}, mechanisms=b"AMQPLAIN PLAIN")
+TUNE: Final = ConnectionTune(channel_max=2047, frame_max=131_072, heartbeat=60)
+
+
+# -- bytes of the broker ---------------------------------------------------------------------------
+
+
+def frame(channel: int, method: Method) -> bytes:
+    """Return the frame of a method."""
+    w = BytesWriter()
+    write_method(w, channel, method)
+    return w.getvalue()
+
+
+def header(channel: int, size: int, properties: bytes = NO_PROPERTIES, class_id: int = 60) -> bytes:
+    """Return the frame of a content header."""
+    w = BytesWriter()
+    write_header(w, channel, class_id, size, properties)
+    return w.getvalue()
+
+
+def body(channel: int, piece: bytes) -> bytes:
+    """Return one body frame, also for no bytes at all."""
+    head = b"\x03" + channel.to_bytes(2) + len(piece).to_bytes(4)
+    return head + piece + b"\xce"
+
+
+def content(
+    channel: int,
+    method: Method,
+    data: bytes,
+    properties: bytes = NO_PROPERTIES,
+    frame_max: int = 131_072,
+) -> bytes:
+    """Return the frames of a method with its content."""
+    w = BytesWriter()
+    write_method(w, channel, method)
+    write_header(w, channel, 60, len(data), properties)
+    write_body(w, channel, data, frame_max)
+    return w.getvalue()
+
+
+# -- what a session talks to -----------------------------------------------------------------------
+
+
+class Waiter(Token):
+    """A token that remembers."""
+
+    def __init__(self) -> None:
+        self.replies: list[Replied] = []
+        self.ends: list[Exception | None] = []
+
+    def replied(self, reply: Replied) -> None:
+        """Remember the reply."""
+        self.replies.append(reply)
+
+    def end(self, error: Exception | None) -> None:
+        """Remember the end."""
+        self.ends.append(error)
+
+
+class Application(Owner):
+    """The channel of a shell that only remembers its acks."""
+
+    def __init__(self) -> None:
+        self.acks: list[tuple[str, int, bool]] = []
+
+    def ack(self, delivery_tag: int = 0, *, multiple: bool = False) -> None:
+        """Remember an ack."""
+        self.acks.append(("ack", delivery_tag, multiple))
+
+    def nack(self, delivery_tag: int = 0, *, multiple: bool = False, requeue: bool = True) -> None:
+        """Remember a nack."""
+        self.acks.append(("nack", delivery_tag, requeue and not multiple))
+
+    def reject(self, delivery_tag: int, *, requeue: bool = True) -> None:
+        """Remember a reject."""
+        self.acks.append(("reject", delivery_tag, requeue))
+
+    def delivered(self, message: Message) -> None:
+        """Take a delivery: tests read events."""
+
+    def came_back(self, message: ReturnedMessage) -> None:
+        """Take a return: tests read events."""
+
+    def settled(self, event: Settled) -> None:
+        """Take confirms: tests read events."""
+
+    def consumer_cancelled(self, consumer_tag: str) -> None:
+        """Take a cancel: tests read events."""
+
+    def flow_changed(self, active: bool) -> None:
+        """Take a flow: tests read events."""
+
+    def ended(self, event: ChannelEnded) -> None:
+        """Take an end: tests read events."""
+
+
+class Peer:
+    """A broker in memory with the session under test."""
+
+    def __init__(self, bytewise: bool, parameters: Parameters | None = None) -> None:
+        self.bytewise = bytewise
+        self.session = Session(parameters or Parameters(), 0)
+        self.application = Application()
+        self._reader = FrameReader(0)
+
+    def feed(self, *data: bytes) -> list[Event]:
+        """Give bytes to the session, whole or one by one; return all events."""
+        whole = b"".join(data)
+        if not self.bytewise:
+            return self.session.receive(whole)
+        return [event for byte in whole for event in self.session.receive(bytes((byte,)))]
+
+    def sent(self) -> list[tuple[int, Method | bytes]]:
+        """Return what the session has to send: methods, and payloads of other frames."""
+        self._reader.feed(self.session.data_to_send().removeprefix(PROTOCOL_HEADER))
+        found: list[tuple[int, Method | bytes]] = []
+        while self._reader.next():
+            data, start, end = self._reader.data, self._reader.start, self._reader.end
+            is_method = self._reader.kind == FRAME_METHOD
+            read = decode_method(data, start, end) if is_method else data[start:end]
+            found.append((self._reader.channel, read))
+        return found
+
+    def sent_one(self, kind: type[M], channel: int = 0) -> M:
+        """Return the only thing that the session has to send, a method of that kind."""
+        found = self.sent()
+        assert len(found) == 1, found
+        assert found[0][0] == channel
+        method = found[0][1]
+        assert isinstance(method, kind), method
+        return method
+
+    def open(self) -> Self:
+        """Do the handshake."""
+        self.feed(frame(0, START), frame(0, TUNE), frame(0, ConnectionOpenOk()))
+        assert self.session.state is ConnectionState.OPEN
+        self.sent()
+        return self
+
+    def channel(self) -> ChannelSession:
+        """Open a channel."""
+        channel = self.session.open_channel(self.application, Waiter())
+        self.feed(frame(channel.number, ChannelOpenOk()))
+        assert channel.state is ChannelState.OPEN
+        self.sent()
+        return channel
+
+
+# -- a broker with a script ------------------------------------------------------------------------
+
+
+class Line:
+    """The broker's end of one connection."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.socket = sock
+        self.heartbeats = 0
+        self._reader = FrameReader(0)
+
+    def send(self, *data: bytes) -> None:
+        """Send bytes."""
+        self.socket.sendall(b"".join(data))
+
+    def receive(self, kind: type[M]) -> tuple[int, M]:
+        """Return the next method, which is of that kind, and its channel; skip content."""
+        while True:
+            while self._reader.next():
+                if self._reader.kind == FRAME_HEARTBEAT:
+                    self.heartbeats += 1
+                if self._reader.kind != FRAME_METHOD:
+                    continue
+                method = decode_method(self._reader.data, self._reader.start, self._reader.end)
+                if isinstance(method, kind):
+                    return self._reader.channel, method
+                raise AssertionError(f"{method} came, not {kind.NAME}")
+            data = self.socket.recv(65_536)
+            if not data:
+                raise AssertionError(f"the client hung up before {kind.NAME}")
+            self._reader.feed(data)
+
+    def handshake(self, tune: ConnectionTune = TUNE) -> Self:
+        """Do the handshake."""
+        assert self.socket.recv(8, socket.MSG_WAITALL) == PROTOCOL_HEADER
+        self.send(frame(0, START))
+        self.receive(ConnectionStartOk)
+        self.send(frame(0, tune))
+        self.receive(ConnectionTuneOk)
+        self.receive(ConnectionOpen)
+        self.send(frame(0, ConnectionOpenOk()))
+        return self
+
+    def open_channel(self) -> int:
+        """Answer a channel.open and return the channel."""
+        channel, _ = self.receive(ChannelOpen)
+        self.send(frame(channel, ChannelOpenOk()))
+        return channel
+
+    def answer_close(self) -> None:
+        """Answer a connection.close."""
+        self.receive(ConnectionClose)
+        self.send(frame(0, ConnectionCloseOk()))
+
+    def wait_for_end(self) -> None:
+        """Read until the client hangs up."""
+        while self.socket.recv(65_536):
+            pass
+
+
+class ScriptedBroker:
+    """Listens on a free loopback port and plays `script` with the first client.
+
+    What the script raises is raised when the context is left.
+    """
+
+    def __init__(
+        self, script: Callable[[Line], None], ssl_context: ssl.SSLContext | None = None
+    ) -> None:
+        self._script = script
+        self._ssl_context = ssl_context
+        self._error: BaseException | None = None
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener.settimeout(SECONDS_MAX)
+        self._thread = threading.Thread(target=self._play, daemon=True)
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on."""
+        port: int = self._listener.getsockname()[1]
+        return port
+
+    @property
+    def uri(self) -> str:
+        """Its URI."""
+        return f"amqp://127.0.0.1:{self.port}?connection_timeout=5000"
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        self._thread.join(SECONDS_MAX)
+        self._listener.close()
+        if kind is None and self._error is not None:
+            raise self._error
+
+    def _play(self) -> None:
+        try:
+            sock, _ = self._listener.accept()
+            sock.settimeout(SECONDS_MAX)
+            with sock:
+                if self._ssl_context is None:
+                    self._script(Line(sock))
+                    return
+                with self._ssl_context.wrap_socket(sock, server_side=True) as secure:
+                    self._script(Line(secure))
+        except BaseException as error:  # noqa: BLE001 -- raised again where the test can see it
+            self._error = error
