@@ -23,7 +23,7 @@ PIP := -m pip --disable-pip-version-check --quiet
 PYTEST := -m pytest --hypothesis-profile=ci
 SLOW := crash or interop or spark
 
-.PHONY: help setup demo serve test check fmt clean
+.PHONY: help setup demo serve test check bench fmt clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -42,6 +42,10 @@ test: setup ## all tests: both builds, then crash, interop and Spark on the comp
 
 check: setup ## everything that must hold before a change lands
 	tools/check
+
+bench: .venv/.built .venv-pure/.built ## speed beside RabbitMQ (ARGS="--seconds 10 --rounds 5")
+	.ci/packages rabbitmq-server
+	PYTHONPATH=tests .venv/bin/python bench/compare.py $(ARGS)
 
 fmt: .venv/.deps ## format, and mend what can be mended by rule
 	.venv/bin/ruff format
