@@ -94,6 +94,9 @@ CHUNK_RECORDS_MAX: Final = 4096
 #: Ranges of acks in one record of the journal: what one damaged record can bring back.
 ACK_RANGES_PER_RECORD_MAX: Final = 512
 
+#: Chunks and records that a checkpoint holds before they are written.
+CHECKPOINT_BYTES_HELD_MAX: Final = 4 * 1024 * 1024
+
 #: A segment file takes no more chunks from this size on.
 SEGMENT_FILE_BYTES: Final = 64 * 1024 * 1024
 

@@ -10,19 +10,23 @@ failed sync is never tried again.
 
 from __future__ import annotations
 
-from typing import Final, final
+from typing import final
 
 from mypy_extensions import i64
 
 from leveret.store.disk import Disk, File, StorageFailure
+from leveret.store.format import JOURNAL_DIR
 from leveret.store.journal import Group
 
-JOURNAL_DIR: Final = "journal"
+
+def journal_name(number: int) -> str:
+    """Return the name of the journal file `number` in its folder."""
+    return f"{number:016d}.jnl"
 
 
 def journal_path(number: int) -> str:
     """Return the path of the journal file `number`."""
-    return f"{JOURNAL_DIR}/{number:016d}.jnl"
+    return f"{JOURNAL_DIR}/{journal_name(number)}"
 
 
 def journal_number(name: str) -> int:
@@ -76,26 +80,6 @@ class JournalFiles:
                 self._failure = failure
                 raise
         return self._written
-
-    def remove_below(self, number: i64) -> int:
-        """Remove the files before file `number`; return how many.  A checkpoint calls it.
-
-        Raises: StorageFailure: nothing may be confirmed any more.
-        """
-        self._check()
-        removed = 0
-        try:
-            for name in self._disk.list(JOURNAL_DIR):
-                found = journal_number(name)
-                if 0 <= found < number and found != self._number:
-                    self._disk.unlink(f"{JOURNAL_DIR}/{name}")
-                    removed += 1
-            if removed:
-                self._disk.fsync_dir(JOURNAL_DIR)
-        except StorageFailure as failure:
-            self._failure = failure
-            raise
-        return removed
 
     def close(self) -> None:
         """Close the open file; what was not synced stays so."""

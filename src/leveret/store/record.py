@@ -16,7 +16,7 @@ Group, written by one call and made durable by one sync (48 bytes, then its reco
 Record (13 bytes, then its payload):
 
      0  8    digest of everything after it, seeded with (store's seed XOR group number; in a
-             snapshot: XOR generation)
+             snapshot see there)
      8  u32  size of the payload
     12  u8   kind
     13       payload
@@ -44,15 +44,15 @@ Payloads by kind (`string` = u8 length and bytes; `table` = AMQP field table):
     message              i64 timestamp in ms | u8 flags (1 = persistent) | string exchange |
                          string routing key | u32 size | properties | body, up to the end
 
-The kinds from 32 on occur in snapshots only; `snapshot.py` draws them.
+A state snapshot is a group too; the kinds from 32 on occur there only (`snapshot.py`).
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from mypy_extensions import i64
-from xxhash import xxh3_64_digest
+from mypy_extensions import i32, i64
+from xxhash import xxh3_64, xxh3_64_digest
 
 from leveret.message import Address, Message
 from leveret.wire.buffer import (
@@ -77,10 +77,11 @@ PUBLISHER_SEQUENCE: Final = 11
 CHECKPOINT: Final = 12
 CLEAN_STOP: Final = 13
 
-QUEUE: Final = 32
-CHUNK: Final = 33
-ACKED: Final = 34
-COUNTER: Final = 35
+SNAPSHOT: Final = 32
+COUNTER: Final = 33
+QUEUE: Final = 34
+ACKED: Final = 35
+CHUNK: Final = 36
 END: Final = 63
 
 GROUP_MAGIC: Final = b"LVgroup1"
@@ -135,6 +136,34 @@ def is_record(data: bytes, position: i64, end: i64, seed: int) -> bool:
         return False
     rest = data[position + DIGEST_BYTES : position + RECORD_HEADER_BYTES + size]
     return xxh3_64_digest(rest, seed) == data[position : position + DIGEST_BYTES]
+
+
+def repaired_size(data: bytes, position: i64, end: i64, seed: int) -> i64:
+    """Return the size by which the record at `position` is true, if one byte of it was hit; or -1.
+
+    A size decides where all that follows lies, so the thousand other values of its four bytes are
+    worth a try; a digest of 64 bits does not hold by chance.
+    """
+    if position + RECORD_HEADER_BYTES > end:
+        return -1
+    stored: i64 = i64(read_i32_le(data, position + DIGEST_BYTES)) & 0xFFFF_FFFF
+    digest = data[position : position + DIGEST_BYTES]
+    kind = data[position + 12 : position + RECORD_HEADER_BYTES]
+    first: i64 = position + RECORD_HEADER_BYTES
+    for shift in range(0, 32, 8):
+        kept: i64 = stored & ~(i64(0xFF) << shift)
+        for value in range(256):
+            size: i64 = kept | (i64(value) << shift)
+            if size > RECORD_BYTES_MAX or first + size > end:
+                continue
+            writer = BytesWriter()
+            write_i32_le(writer, i32(size))
+            writer.write(kind)
+            hasher = xxh3_64(writer.getvalue(), seed)
+            hasher.update(data[first : first + size])
+            if hasher.digest() == digest:
+                return size
+    return -1
 
 
 def encode_record(kind: int, payload: bytes, seed: int) -> bytes:

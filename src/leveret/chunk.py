@@ -1,0 +1,398 @@
+"""A chunk: messages of one queue or stream as columns, for the store and for Spark alike.
+
+It is bytes and back, no more: where chunks lie and which are live is the store's business.
+
+Little-endian throughout; every array and area begins at a multiple of 8 and is padded with zeros to
+one, so that numpy and Arrow read them in place.  `n` is the count of messages, `a` of addresses.
+
+Header, 128 bytes:
+
+      0  8    magic "LVchunk1"
+      8  u64  owner: the id of the queue or stream
+     16  u64  first sequence (a stream's offset)      24  u64  last sequence
+     32  i64  least timestamp, ms                     40  i64  greatest timestamp
+     48  i64  least expiry, ms                        56  i64  greatest expiry
+     64  u32  n                                       68  u32  a
+     72  u64  bytes of the addresses                  80  u64  bytes of the properties
+     88  u64  bytes of the bodies                     96  u64  bytes of the whole chunk
+    104  8    digest of all from 128 to the properties
+    112  8    zero
+    120  8    digest of bytes 0-119
+
+Arrays from 128 on, one after the other:
+
+    i64[n]  sequence, ascending         u32[n]  bytes of properties
+    i64[n]  timestamp, ms               u32[n]  bytes of body
+    i64[n]  expiry, ms; NEVER = none    u32[n]  index of its address
+    8[n]    digest of properties and    u32[n]  delivery count
+            body, seeded with the       u16[n]  flags: 1 = persistent; bits 8-15 = priority
+            sequence                    u32[a]  end of each address in the addresses
+
+Areas: the addresses (each exchange and routing key as AMQP short strings), the properties (content
+headers from their flags on), the bodies.
+
+Invariants: a digest is the 8 bytes of `xxh3_64_digest`.  A damaged header or array costs the chunk,
+a damaged property or body byte its one record.  Hostile bytes raise `ChunkDamaged` or
+`RecordDamaged` and nothing else, and nothing is allocated by a length that was not checked.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from mypy_extensions import i32, i64
+from xxhash import xxh3_64, xxh3_64_digest
+
+from leveret.limits import CHUNK_BYTES_MAX, CHUNK_RECORDS_MAX
+from leveret.message import Address, Message
+from leveret.wire.buffer import (
+    BytesWriter,
+    read_i16_le,
+    read_i32_le,
+    read_i64_le,
+    write_i32_le,
+    write_i64_le,
+)
+
+CHUNK_MAGIC: Final = b"LVchunk1"
+CHUNK_HEADER_BYTES: Final = 128
+
+#: The expiry of a message that has none.
+NEVER: Final = 0x7FFF_FFFF_FFFF_FFFF
+
+#: What a message takes in the arrays.
+_ROW_BYTES: Final = 50
+
+
+class ChunkDamaged(Exception):
+    """A chunk whose header or arrays do not check: none of its messages can be told."""
+
+
+class RecordDamaged(Exception):
+    """One message of a chunk that does not check; its neighbours are not concerned."""
+
+    def __init__(self, index: int, sequence: int) -> None:
+        super().__init__(f"record {index}, sequence {sequence}, does not check")
+        self.index = index
+        self.sequence = sequence
+
+
+@final
+class ChunkBuilder:
+    """Gathers messages of one owner in ascending sequence, and makes a chunk of them."""
+
+    def __init__(self, owner: i64) -> None:
+        self.owner: Final[i64] = owner
+        self.count: i64 = 0
+        self.first: i64 = 0
+        self.last: i64 = -1
+        self.min_timestamp: i64 = NEVER
+        self.max_timestamp: i64 = 0
+        self._min_expiry: i64 = NEVER
+        self._max_expiry: i64 = 0
+        self._sequences = BytesWriter()
+        self._timestamps = BytesWriter()
+        self._expiries = BytesWriter()
+        self._digests = BytesWriter()
+        self._property_sizes = BytesWriter()
+        self._body_sizes = BytesWriter()
+        self._address_indexes = BytesWriter()
+        self._delivery_counts = BytesWriter()
+        self._flags = BytesWriter()
+        self._address_ends = BytesWriter()
+        self._addresses = BytesWriter()
+        self._properties = BytesWriter()
+        self._bodies: list[bytes] = []
+        self._body_bytes: i64 = 0
+        self._known: dict[bytes, int] = {}
+
+    def add(
+        self,
+        sequence: i64,
+        message: Message,
+        delivery_count: i64 = 0,
+        expiry_ms: i64 = NEVER,
+        priority: i64 = 0,
+    ) -> None:
+        """Add a message; its sequence is above all before it."""
+        if self.count > 0 and sequence <= self.last:
+            raise ValueError("a chunk's sequences ascend")
+        if self.count == 0:
+            self.first = sequence
+        self.last = sequence
+        self.count += 1
+        self.min_timestamp = min(self.min_timestamp, message.timestamp_ms)
+        self.max_timestamp = max(self.max_timestamp, message.timestamp_ms)
+        self._min_expiry = min(self._min_expiry, expiry_ms)
+        self._max_expiry = max(self._max_expiry, expiry_ms)
+        write_i64_le(self._sequences, sequence)
+        write_i64_le(self._timestamps, message.timestamp_ms)
+        write_i64_le(self._expiries, expiry_ms)
+        self._digests.write(_record_digest(sequence, message.properties, message.body))
+        write_i32_le(self._property_sizes, i32(len(message.properties)))
+        write_i32_le(self._body_sizes, i32(len(message.body)))
+        write_i32_le(self._address_indexes, i32(self._address(message.address.wire)))
+        write_i32_le(self._delivery_counts, i32(delivery_count))
+        self._flags.append(1 if message.persistent else 0)
+        self._flags.append(int(priority & 255))
+        self._properties.write(message.properties)
+        self._bodies.append(message.body)
+        self._body_bytes += len(message.body)
+
+    @property
+    def size(self) -> int:
+        """The bytes of the chunk so far, roughly."""
+        return int(
+            CHUNK_HEADER_BYTES
+            + self.count * _ROW_BYTES
+            + len(self._addresses)
+            + len(self._properties)
+            + self._body_bytes
+        )
+
+    @property
+    def full(self) -> bool:
+        """Tell whether the chunk should be closed: by its bytes or by its records."""
+        return self.count >= CHUNK_RECORDS_MAX or self.size >= CHUNK_BYTES_MAX
+
+    def build(self) -> bytes:
+        """Return the chunk as one."""
+        return b"".join(self.parts())
+
+    def parts(self) -> list[bytes]:
+        """Return the chunk in parts; no body is copied."""
+        if self.count == 0:
+            raise ValueError("a chunk has at least one message")
+        arrays = BytesWriter()
+        for column in (
+            self._sequences,
+            self._timestamps,
+            self._expiries,
+            self._digests,
+            self._property_sizes,
+            self._body_sizes,
+            self._address_indexes,
+            self._delivery_counts,
+            self._flags,
+            self._address_ends,
+            self._addresses,
+        ):
+            _write_padded(arrays, column.getvalue())
+        index = arrays.getvalue()
+        properties = BytesWriter()
+        _write_padded(properties, self._properties.getvalue())
+        parts = [self._header(index, len(properties)), index, properties.getvalue()]
+        parts.extend(self._bodies)
+        parts.append(bytes(int(-self._body_bytes & 7)))
+        return [part for part in parts if part]
+
+    def _header(self, index: bytes, properties: i64) -> bytes:
+        """Return the header before the arrays `index`; `properties` is their padded size."""
+        bodies = self._body_bytes
+        writer = BytesWriter()
+        writer.write(CHUNK_MAGIC)
+        write_i64_le(writer, self.owner)
+        write_i64_le(writer, self.first)
+        write_i64_le(writer, self.last)
+        write_i64_le(writer, self.min_timestamp)
+        write_i64_le(writer, self.max_timestamp)
+        write_i64_le(writer, self._min_expiry)
+        write_i64_le(writer, self._max_expiry)
+        write_i32_le(writer, i32(self.count))
+        write_i32_le(writer, i32(len(self._known)))
+        write_i64_le(writer, len(self._addresses))
+        write_i64_le(writer, len(self._properties))
+        write_i64_le(writer, bodies)
+        write_i64_le(writer, CHUNK_HEADER_BYTES + len(index) + properties + _padded(bodies))
+        writer.write(xxh3_64_digest(index))
+        write_i64_le(writer, 0)
+        head = writer.getvalue()
+        return head + xxh3_64_digest(head)
+
+    def _address(self, wire: bytes) -> int:
+        """Return the index of an address, a new one when it is met first."""
+        index = self._known.get(wire)
+        if index is None:
+            index = len(self._known)
+            self._known[wire] = index
+            self._addresses.write(wire)
+            write_i32_le(self._address_ends, i32(len(self._addresses)))
+        return index
+
+
+@final
+class Chunk:
+    """A chunk that was read: its header and arrays are true.
+
+    Raises: ChunkDamaged: they are not.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        if len(data) < CHUNK_HEADER_BYTES or not data.startswith(CHUNK_MAGIC):
+            raise ChunkDamaged("this is no chunk")
+        if xxh3_64_digest(data[:120]) != data[120:CHUNK_HEADER_BYTES]:
+            raise ChunkDamaged("a chunk's header does not check")
+        self.data: Final = data
+        self.owner: Final[i64] = read_i64_le(data, 8)
+        self.first: Final[i64] = read_i64_le(data, 16)
+        self.last: Final[i64] = read_i64_le(data, 24)
+        self.min_timestamp: Final[i64] = read_i64_le(data, 32)
+        self.max_timestamp: Final[i64] = read_i64_le(data, 40)
+        self.min_expiry: Final[i64] = read_i64_le(data, 48)
+        self.max_expiry: Final[i64] = read_i64_le(data, 56)
+        self.count: Final[i64] = i64(read_i32_le(data, 64))
+        addresses = i64(read_i32_le(data, 68))
+        address_bytes = read_i64_le(data, 72)
+        property_bytes = read_i64_le(data, 80)
+        body_bytes = read_i64_le(data, 88)
+        self.size: Final[i64] = read_i64_le(data, 96)
+        for figure in (self.count, addresses, address_bytes, property_bytes, body_bytes):
+            if figure < 0 or figure > len(data):
+                raise ChunkDamaged("a chunk's header holds figures that do not fit")
+        self._ends_at: i64 = self._expiries_at() + 16 * self.count + 4 * _padded(4 * self.count)
+        self._ends_at += _padded(2 * self.count)
+        self._addresses_at: i64 = self._ends_at + _padded(4 * addresses)
+        self.properties_at: Final[i64] = self._addresses_at + _padded(address_bytes)
+        self.bodies_at: Final[i64] = self.properties_at + _padded(property_bytes)
+        if self.size != self.bodies_at + _padded(body_bytes) or self.size > len(data):
+            raise ChunkDamaged("a chunk is shorter or longer than its parts")
+        index = data[CHUNK_HEADER_BYTES : self.properties_at]
+        if xxh3_64_digest(index) != data[104:112]:
+            raise ChunkDamaged("a chunk's arrays do not check")
+        self._property_ends = self._sums(self._sizes_at(), property_bytes)
+        self._body_ends = self._sums(self._sizes_at() + _padded(4 * self.count), body_bytes)
+        self._addresses = self._read_addresses(addresses, address_bytes)
+
+    def sequence(self, index: i64) -> i64:
+        """Return the sequence of message `index`."""
+        return read_i64_le(self.data, CHUNK_HEADER_BYTES + 8 * self._checked(index))
+
+    def timestamp_ms(self, index: i64) -> i64:
+        """Return when message `index` was taken, ms since the epoch."""
+        at: i64 = CHUNK_HEADER_BYTES + 8 * self.count
+        return read_i64_le(self.data, at + 8 * self._checked(index))
+
+    def expiry_ms(self, index: i64) -> i64:
+        """Return when message `index` expires, ms since the epoch, or `NEVER`."""
+        return read_i64_le(self.data, self._expiries_at() + 8 * self._checked(index))
+
+    def delivery_count(self, index: i64) -> i64:
+        """Return how often message `index` was delivered before it was stored."""
+        at = self._sizes_at() + 3 * _padded(4 * self.count)
+        return i64(read_i32_le(self.data, at + 4 * self._checked(index)))
+
+    def priority(self, index: i64) -> i64:
+        """Return the priority of message `index`, 0 to 255."""
+        return (i64(read_i16_le(self.data, self._flags_at() + 2 * self._checked(index))) >> 8) & 255
+
+    def address(self, index: i64) -> Address:
+        """Return where message `index` was published to."""
+        at = self._sizes_at() + 2 * _padded(4 * self.count)
+        number = i64(read_i32_le(self.data, at + 4 * self._checked(index)))
+        if number < 0 or number >= len(self._addresses):
+            raise RecordDamaged(index, self.sequence(index))
+        return self._addresses[number]
+
+    def message(self, index: i64) -> Message:
+        """Return message `index`.
+
+        Raises: RecordDamaged: its bytes do not check.
+        """
+        data = self.data
+        properties = self.properties_at + (self._property_ends[index - 1] if index > 0 else 0)
+        body = self.bodies_at + (self._body_ends[index - 1] if index > 0 else 0)
+        property_bytes = data[properties : self.properties_at + self._property_ends[index]]
+        body_bytes = data[body : self.bodies_at + self._body_ends[index]]
+        sequence = self.sequence(index)
+        at: i64 = self._expiries_at() + 8 * self.count + 8 * index
+        if _record_digest(sequence, property_bytes, body_bytes) != data[at : at + 8]:
+            raise RecordDamaged(index, sequence)
+        persistent = (i64(read_i16_le(data, self._flags_at() + 2 * index)) & 1) == 1
+        return Message(
+            self.address(index), property_bytes, body_bytes, self.timestamp_ms(index), persistent
+        )
+
+    def find(self, sequence: i64) -> i64:
+        """Return the index of the first message whose sequence is `sequence` or above."""
+        low: i64 = 0
+        high: i64 = self.count
+        while low < high:
+            middle: i64 = (low + high) >> 1
+            if self.sequence(middle) < sequence:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def _checked(self, index: i64) -> i64:
+        """Return `index` if there is such a message."""
+        if index < 0 or index >= self.count:
+            raise IndexError("a chunk has no such message")
+        return index
+
+    def _expiries_at(self) -> i64:
+        """Return where the expiries begin."""
+        return CHUNK_HEADER_BYTES + 16 * self.count
+
+    def _sizes_at(self) -> i64:
+        """Return where the arrays of four bytes begin: properties, body, address, count."""
+        return CHUNK_HEADER_BYTES + 32 * self.count
+
+    def _flags_at(self) -> i64:
+        """Return where the flags begin."""
+        return self._sizes_at() + 4 * _padded(4 * self.count)
+
+    def _sums(self, at: i64, total: i64) -> list[int]:
+        """Return the running sums of the sizes at `at`, which add up to `total`."""
+        sums: list[int] = []
+        end: i64 = 0
+        for index in range(self.count):
+            size = i64(read_i32_le(self.data, at + 4 * index))
+            end += size
+            if size < 0 or end > total:
+                raise ChunkDamaged("a chunk's lengths exceed its bytes")
+            sums.append(int(end))
+        if end != total:
+            raise ChunkDamaged("a chunk's lengths do not add up")
+        return sums
+
+    def _read_addresses(self, count: i64, total: i64) -> list[Address]:
+        """Return the dictionary of addresses."""
+        found: list[Address] = []
+        start: i64 = 0
+        for index in range(count):
+            end = i64(read_i32_le(self.data, self._ends_at + 4 * index))
+            if end < start + 2 or end > total:
+                raise ChunkDamaged("a chunk's addresses exceed their area")
+            at = self._addresses_at + start
+            key: i64 = at + 1 + self.data[at]
+            if key >= self._addresses_at + end or key + 1 + self.data[key] != (
+                self._addresses_at + end
+            ):
+                raise ChunkDamaged("a chunk's address is no pair of short strings")
+            found.append(
+                Address(self.data[at + 1 : key], self.data[key + 1 : self._addresses_at + end])
+            )
+            start = end
+        return found
+
+
+def _record_digest(sequence: i64, properties: bytes, body: bytes) -> bytes:
+    """Return the digest of one message's bytes."""
+    if len(body) < 1024:
+        return xxh3_64_digest(properties + body, int(sequence & NEVER))
+    hasher = xxh3_64(properties, int(sequence & NEVER))
+    hasher.update(body)
+    return hasher.digest()
+
+
+def _padded(size: i64) -> i64:
+    """Return `size` rounded up to a multiple of 8."""
+    return (size + 7) & -8
+
+
+def _write_padded(writer: BytesWriter, data: bytes) -> None:
+    """Append `data` and zeros up to a multiple of 8."""
+    writer.write(data)
+    for _ in range(-len(data) & 7):
+        writer.append(0)

@@ -1,0 +1,191 @@
+"""Records to calls of a `Replay`: decoded, checked against their bounds, and told."""
+
+from __future__ import annotations
+
+from typing import final
+
+from mypy_extensions import i64
+
+from leveret.message import Message
+from leveret.store.definition import read_definition
+from leveret.store.ranges import RangeSet
+from leveret.store.record import (
+    ACK,
+    CHECKPOINT,
+    CLEAN_STOP,
+    CONSUMER_OFFSET,
+    COUNTER,
+    DEFINE,
+    DELETE,
+    MOVE,
+    PUBLISH,
+    PUBLISHER_SEQUENCE,
+    PURGE,
+    QUEUE,
+    RECORD_HEAD_BYTES,
+    REQUEUE,
+    TRIM,
+    TX,
+    Damaged,
+    read_message,
+)
+from leveret.store.replay import Replay
+from leveret.wire.buffer import read_i32_le, read_i64_le
+
+
+@final
+class Applier:
+    """Tells records to a replay.  `chunked` are the sequences that lie in chunks, by queue."""
+
+    def __init__(self, replay: Replay) -> None:
+        self._replay = replay
+        self.chunked: dict[int, RangeSet] = {}
+        self.clean_stop = False
+
+    def apply(self, kind: i64, data: bytes, start: i64, end: i64) -> None:
+        """Tell the record of `kind` whose payload lies from `start` to `end`.
+
+        Raises: Damaged: the payload is not what its kind asks for; nothing was told.
+        """
+        self.clean_stop = kind == CLEAN_STOP
+        if kind == PUBLISH:
+            self._publish(data, start, end)
+        elif kind == ACK:
+            _whole(start, end, 24)
+            for at in range(start, end, 24):
+                self._replay.ack(
+                    read_i64_le(data, at), read_i64_le(data, at + 8), read_i64_le(data, at + 16)
+                )
+        elif kind == REQUEUE:
+            _exact(start, end, 20)
+            self._replay.requeue(
+                read_i64_le(data, start),
+                read_i64_le(data, start + 8),
+                i64(read_i32_le(data, start + 16)),
+            )
+        elif kind == TX:
+            self._tx(data, start, end)
+        elif kind == MOVE:
+            self._move(data, start, end)
+        else:
+            self._apply_rare(kind, data, start, end)
+
+    def _apply_rare(self, kind: i64, data: bytes, start: i64, end: i64) -> None:
+        """Tell a record of a kind that is met now and then."""
+        replay = self._replay
+        if kind in (DEFINE, DELETE):
+            what, definition = read_definition(data, start, end)
+            if kind == DEFINE:
+                replay.define(what, definition)
+            else:
+                replay.delete(what, definition)
+        elif kind in (PURGE, TRIM, QUEUE):
+            _exact(start, end, 16)
+            queue_id = read_i64_le(data, start)
+            value = read_i64_le(data, start + 8)
+            if kind == PURGE:
+                replay.purge(queue_id, value)
+            elif kind == TRIM:
+                replay.trim(queue_id, value)
+            else:
+                replay.queue(queue_id, value)
+        elif kind in (CONSUMER_OFFSET, PUBLISHER_SEQUENCE):
+            queue_id, name, value = _named(data, start, end)
+            if kind == CONSUMER_OFFSET:
+                replay.consumer_offset(queue_id, name, value)
+            else:
+                replay.publisher_sequence(queue_id, name, value)
+        elif kind == COUNTER:
+            after: i64 = _string_end(data, start, end, 8)
+            replay.counter(data[start + 1 : after].decode(), read_i64_le(data, after))
+        elif kind not in (CHECKPOINT, CLEAN_STOP):
+            raise Damaged(f"a record of the unknown kind {kind}")
+
+    def _publish(self, data: bytes, start: i64, end: i64) -> None:
+        """Tell a publish to the targets whose chunks do not hold the message yet."""
+        targets, at = self._targets(data, start, end)
+        message = _message(data, at, end)
+        if targets:
+            self._replay.publish(message, targets)
+
+    def _move(self, data: bytes, start: i64, end: i64) -> None:
+        """Tell a move: the message first in its new queues, then out of the old one."""
+        targets, at = self._targets(data, start, end)
+        message = _message(data, at + 16, end)
+        if targets:
+            self._replay.publish(message, targets)
+        sequence = read_i64_le(data, at + 8)
+        self._replay.ack(read_i64_le(data, at), sequence, sequence)
+
+    def _tx(self, data: bytes, start: i64, end: i64) -> None:
+        """Tell all operations of a transaction; their bounds are looked at before the first."""
+        at = start
+        while at < end:
+            at = _operation_end(data, at, end)
+        at = start
+        while at < end:
+            after = _operation_end(data, at, end)
+            self.apply(i64(data[at + 4]), data, at + RECORD_HEAD_BYTES, after)
+            at = after
+
+    def _targets(self, data: bytes, start: i64, end: i64) -> tuple[list[tuple[int, int]], i64]:
+        """Return the targets that lie in no chunk, and where the record goes on."""
+        if start + 4 > end:
+            raise Damaged("a publish ends before its targets")
+        count = i64(read_i32_le(data, start))
+        at: i64 = start + 4
+        if count < 0 or at + 16 * count > end:
+            raise Damaged("a publish ends before its targets")
+        targets: list[tuple[int, int]] = []
+        for _ in range(count):
+            queue_id = read_i64_le(data, at)
+            sequence = read_i64_le(data, at + 8)
+            at += 16
+            chunked = self.chunked.get(int(queue_id)) if self.chunked else None
+            if chunked is None or not chunked.has(sequence):
+                targets.append((int(queue_id), int(sequence)))
+        return targets, at
+
+
+def _message(data: bytes, at: i64, end: i64) -> Message:
+    """Return the message from `at` to `end`."""
+    if at + 15 > end:
+        raise Damaged("a publish ends before its message")
+    return read_message(data, at, end)
+
+
+def _operation_end(data: bytes, at: i64, end: i64) -> i64:
+    """Return where the operation of a transaction ends that begins at `at`."""
+    if at + RECORD_HEAD_BYTES > end:
+        raise Damaged("a transaction ends inside an operation")
+    size = i64(read_i32_le(data, at))
+    if size < 0 or at + RECORD_HEAD_BYTES + size > end:
+        raise Damaged("a transaction ends inside an operation")
+    return at + RECORD_HEAD_BYTES + size
+
+
+def _string_end(data: bytes, start: i64, end: i64, after: i64) -> i64:
+    """Return where the string at `start` ends, `after` bytes before the record's end."""
+    if start >= end or start + 1 + i64(data[start]) + after != end:
+        raise Damaged("a name exceeds its record")
+    return start + 1 + i64(data[start])
+
+
+def _named(data: bytes, start: i64, end: i64) -> tuple[i64, bytes, i64]:
+    """Return queue, name and number of a record that holds these."""
+    if start + 8 >= end:
+        raise Damaged("a record is too short")
+    after: i64 = _string_end(data, start + 8, end, 8)
+    return read_i64_le(data, start), data[start + 9 : after], read_i64_le(data, after)
+
+
+def _exact(start: i64, end: i64, size: i64) -> None:
+    """Raise `Damaged` if a payload has not the size of its kind."""
+    if end - start != size:
+        raise Damaged("a record has not the size of its kind")
+
+
+def _whole(start: i64, end: i64, size: i64) -> None:
+    """Raise `Damaged` if a payload is not made of entries of `size` bytes."""
+    if end == start or (end - start) % size:
+        raise Damaged("a record is not made of whole entries")

@@ -1,0 +1,345 @@
+"""The checkpoint: what lives on from the older journal goes to chunks, and the journal gets short.
+
+    begin     the journal rolls: the next group begins a new file, and replay will go from there
+    gather    the broker hands over definitions, queues and their live messages, slice by slice,
+              while it goes on working; chunks and the snapshot's records are written meanwhile
+    wait      until every record appended so far is durable: the snapshot may hold an effect (a
+              message that was moved, a transaction's ack) whose other half is in the journal only
+    commit    the snapshot is synced and gets its name; from here on recovery goes by it
+    retire    the generation before the previous one goes, with its journal and its segments
+
+This is the part without I/O; `checkpoint_files.py` does the work it hands out.  One checkpoint runs
+at a time, on the loop's thread.
+
+Invariants: an interrupted checkpoint leaves nothing that counts.  The previous generation, its
+journal and its segments stay until the next commit, so that a damaged snapshot costs nothing.  At
+most about `CHECKPOINT_BYTES_HELD_MAX` wait to be written, plus one message.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Final, final
+
+from mypy_extensions import i64, mypyc_attr
+
+from leveret.chunk import NEVER, ChunkBuilder
+from leveret.limits import CHECKPOINT_BYTES_HELD_MAX, SEGMENT_FILE_BYTES, SLICE_MESSAGES
+from leveret.message import Message
+from leveret.store.journal import Journal
+from leveret.store.recovery import RecoveryReport
+from leveret.store.segments import ChunkRef
+from leveret.store.snapshot import SnapshotHead, SnapshotWriter
+
+_GATHERING: Final = 0
+_WAITING: Final = 1
+_COMMITTING: Final = 2
+_DONE: Final = 3
+
+
+@final
+class SegmentWrite:
+    """Parts to be appended to one segment file."""
+
+    def __init__(self, file_number: i64) -> None:
+        self.file_number: Final[i64] = file_number
+        self.parts: list[bytes] = []
+
+
+@final
+class CheckpointWork:
+    """What the disk is to be asked for next: chunks and records, or the commit with its clean-up.
+
+    `header` is empty but for the commit, which then also removes all snapshots but this and the
+    previous one, journal files below `journal_file_kept`, and `segments_dropped`.
+    """
+
+    def __init__(self, head: SnapshotHead, segments: list[SegmentWrite], records: bytes) -> None:
+        self.head: Final = head
+        self.segments: Final = segments
+        self.records: Final = records
+        self.header = b""
+        self.previous_generation: i64 = 0
+        self.journal_file_kept: i64 = 0
+        self.segments_dropped: list[int] = []
+
+
+@final
+class CheckpointOutput:
+    """Where the broker's hand-over goes.  Offsets of streams are sequences here.
+
+    For each queue the calls come in this order: `define` of the queue itself, `queue`, `acked`,
+    `keep`, `message`, `delivery_count`; with no other queue's calls between them.
+    """
+
+    def __init__(self, seed: int, head: SnapshotHead, segment: i64) -> None:
+        self.head: Final = head
+        self.segments_used: set[int] = set()
+        self.next_segment: i64 = segment
+        self._snapshot = SnapshotWriter(seed, head)
+        self._builder: ChunkBuilder | None = None
+        self._queue_id: i64 = -1
+        self._writes: list[SegmentWrite] = []
+        self._held: i64 = 0
+        self._file_number: i64 = -1
+        self._position: i64 = 0
+        self.new_refs: list[tuple[int, ChunkRef]] = []
+
+    @property
+    def full(self) -> bool:
+        """Tell whether a source should end its step, because enough waits to be written."""
+        return self._held + self._snapshot.waiting >= CHECKPOINT_BYTES_HELD_MAX
+
+    def counter(self, name: str, value: i64) -> None:
+        """Hand over a counter that never goes back."""
+        self._snapshot.counter(name, value)
+
+    def define(self, kind: str, definition: dict[str, object]) -> None:
+        """Hand over a definition, as `Journal.define` takes it."""
+        self._close_chunk()
+        self._snapshot.define(kind, definition)
+
+    def queue(self, queue_id: i64, next_sequence: i64) -> None:
+        """Begin a queue or stream, whose next message gets `next_sequence` or a greater one."""
+        self._close_chunk()
+        self._queue_id = queue_id
+        self._snapshot.queue(queue_id, next_sequence)
+
+    def acked(self, queue_id: i64, ranges: list[tuple[int, int]]) -> None:
+        """Hand over which sequences are gone from the chunks that `keep` names next."""
+        self._check(queue_id)
+        self._snapshot.acked(queue_id, ranges)
+
+    def keep(self, queue_id: i64, ref: ChunkRef) -> None:
+        """Keep a chunk of an earlier checkpoint; one that is not kept is dropped."""
+        self._check(queue_id)
+        self.segments_used.add(int(ref.file_number))
+        self._snapshot.chunk(queue_id, ref)
+
+    def message(
+        self,
+        queue_id: i64,
+        sequence: i64,
+        message: Message,
+        delivery_count: i64 = 0,
+        expiry_ms: i64 = NEVER,
+        priority: i64 = 0,
+    ) -> None:
+        """Hand over a live message that lies in no kept chunk; sequences ascend."""
+        self._check(queue_id)
+        builder = self._builder
+        if builder is None:
+            builder = ChunkBuilder(queue_id)
+            self._builder = builder
+        builder.add(sequence, message, delivery_count, expiry_ms, priority)
+        self._held += message.size
+        if builder.full:
+            self._close_chunk()
+
+    def delivery_count(self, queue_id: i64, sequence: i64, count: i64) -> None:
+        """Hand over how often a message of a kept chunk was delivered, if it was requeued since."""
+        self._check(queue_id)
+        self._snapshot.delivery_count(queue_id, sequence, count)
+
+    def trim(self, queue_id: i64, first_offset: i64) -> None:
+        """Hand over where a stream begins."""
+        self._snapshot.trim(queue_id, first_offset)
+
+    def consumer_offset(self, queue_id: i64, consumer: bytes, offset: i64) -> None:
+        """Hand over how far a named consumer of a stream has come."""
+        self._snapshot.consumer_offset(queue_id, consumer, offset)
+
+    def publisher_sequence(self, queue_id: i64, publisher: bytes, sequence: i64) -> None:
+        """Hand over the newest sequence that a named publisher sent."""
+        self._snapshot.publisher_sequence(queue_id, publisher, sequence)
+
+    def take(self) -> CheckpointWork:
+        """Return what waits to be written."""
+        writes, self._writes = self._writes, []
+        self._held = 0
+        return CheckpointWork(self.head, writes, self._snapshot.take())
+
+    def end(self) -> CheckpointWork:
+        """Return what is left to be written, with the header that completes the snapshot."""
+        self._close_chunk()
+        header = self._snapshot.end()
+        work = self.take()
+        work.header = header
+        return work
+
+    def close_chunk(self) -> None:
+        """Close the chunk that is being filled: its queue's messages are all handed over."""
+        self._close_chunk()
+
+    def _check(self, queue_id: i64) -> None:
+        """Refuse what belongs to another queue than the one that was begun."""
+        if queue_id != self._queue_id:
+            raise ValueError("a queue's state is handed over in one go, after `queue`")
+
+    def _close_chunk(self) -> None:
+        """Give the chunk being filled its place in a segment."""
+        builder = self._builder
+        if builder is None:
+            return
+        self._builder = None
+        if self._file_number < 0 or self._position >= SEGMENT_FILE_BYTES:
+            self._file_number = self.next_segment
+            self.next_segment += 1
+            self._position = 0
+            self.segments_used.add(int(self._file_number))
+        parts = builder.parts()
+        size: i64 = 0
+        for part in parts:
+            size += len(part)
+        ref = ChunkRef(
+            self._file_number,
+            self._position,
+            size,
+            builder.first,
+            builder.last,
+            builder.count,
+            builder.min_timestamp,
+            builder.max_timestamp,
+        )
+        self._position += size
+        self._snapshot.chunk(builder.owner, ref)
+        self.new_refs.append((int(builder.owner), ref))
+        if not self._writes or self._writes[-1].file_number != self._file_number:
+            self._writes.append(SegmentWrite(self._file_number))
+        self._writes[-1].parts.extend(parts)
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class CheckpointSource(ABC):
+    """What the broker implements to hand over its state.
+
+    The contract:
+
+    1. `begin` is called once, at a boundary between two operations.  All that is journaled before
+       it and was not in the group being filled will not be replayed: it must be handed over.  What
+       is journaled from then on is replayed over the snapshot, whether or not the snapshot shows
+       it already; so the broker goes on working between steps and need not hold anything still.
+    2. `step` hands over some of the state, at most about `limit` items, and less when `out.full`;
+       it returns False when nothing is left.  It remembers where it was.
+    3. Counters first, then definitions but for queues and bindings, then each queue whole (its
+       definition, then the rest in the order that `CheckpointOutput` asks for; messages of a long
+       queue over several steps), then the bindings.
+    4. A queue that was made after `begin` is left out: the journal has all of it.  One that is
+       deleted meanwhile is simply not gone on with.
+    5. Of a queue with persistent messages, every live one (waiting, delivered but not acked, in a
+       transaction not committed) with a sequence below what the queue's next one was at `begin` is
+       in a kept chunk or is handed over by `message`, in ascending order.  Newer ones are left out.
+       What is gone by the time its turn comes is left out.
+    6. `chunked` tells, after the step, where a chunk of handed-over messages lies.  It is to be
+       kept by the next checkpoint as long as anything in it is live; the next hand-over begins
+       after its last sequence.  Of its sequences those that are gone by now belong to the queue's
+       acked ones from here on.
+    """
+
+    @abstractmethod
+    def begin(self, group: i64) -> None:
+        """Note the boundary; `group` is the first group that will be replayed."""
+
+    @abstractmethod
+    def step(self, out: CheckpointOutput, limit: i64) -> bool:
+        """Hand over up to about `limit` items to `out`; return False when nothing is left."""
+
+    @abstractmethod
+    def chunked(self, queue_id: i64, ref: ChunkRef) -> None:
+        """Take note of a chunk of the queue's messages."""
+
+
+@final
+class Checkpoint:
+    """One checkpoint, driven by its owner.
+
+    Call `step`; let the disk do the work it returns (`CheckpointFiles.run`) before the next call.
+    When it returns None, either `done` is True or the checkpoint waits until the journal's
+    `durable_group` has reached `barrier`.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        source: CheckpointSource,
+        output: CheckpointOutput,
+        store: CheckpointStore,
+    ) -> None:
+        self._journal = journal
+        self._source = source
+        self._output = output
+        self._store = store
+        self._state: i64 = _GATHERING
+        self.barrier: i64 = 0
+
+    @property
+    def done(self) -> bool:
+        """Tell whether the commit and the clean-up were done."""
+        return self._state == _DONE
+
+    def step(self) -> CheckpointWork | None:
+        """Go on; return what the disk is to do before the next step."""
+        if self._state == _GATHERING:
+            return self._gather()
+        if self._state == _WAITING:
+            if self._journal.durable_group < self.barrier:
+                return None
+            self._state = _COMMITTING
+            return self._store.commit_work(self._output)
+        if self._state == _COMMITTING:
+            self._state = _DONE
+            self._store.committed(self._output)
+        return None
+
+    def _gather(self) -> CheckpointWork:
+        """Let the source hand over one slice."""
+        output = self._output
+        more = self._source.step(output, SLICE_MESSAGES)
+        if not more:
+            output.close_chunk()
+            journal = self._journal
+            self.barrier = journal.group if journal.has_records() else journal.group - 1
+            self._state = _WAITING
+        refs, output.new_refs = output.new_refs, []
+        for queue_id, ref in refs:
+            self._source.chunked(queue_id, ref)
+        return output.take()
+
+
+@final
+class CheckpointStore:
+    """What one checkpoint leaves for the next: numbers, and what is still needed."""
+
+    def __init__(self, report: RecoveryReport) -> None:
+        self._seed = report.seed
+        self._generation: i64 = report.next_generation
+        self._segment: i64 = report.next_segment
+        self._previous = report.head
+        self._previous_segments: set[int] = set(report.segments_used)
+        self._all_segments: set[int] = set(report.segments_found)
+
+    def begin(self, journal: Journal, source: CheckpointSource, now_ms: i64) -> Checkpoint:
+        """Begin a checkpoint: the journal rolls now."""
+        replay_from = journal.roll()
+        head = SnapshotHead(self._generation, replay_from, journal.next_file_number, now_ms)
+        journal.checkpoint(self._generation)
+        self._generation += 1
+        source.begin(replay_from)
+        return Checkpoint(journal, source, CheckpointOutput(self._seed, head, self._segment), self)
+
+    def commit_work(self, output: CheckpointOutput) -> CheckpointWork:
+        """Return the work that makes a checkpoint count and removes what it makes superfluous."""
+        work = output.end()
+        work.previous_generation = self._previous.generation
+        work.journal_file_kept = self._previous.journal_file
+        kept = output.segments_used | self._previous_segments
+        work.segments_dropped = sorted(self._all_segments - kept)
+        return work
+
+    def committed(self, output: CheckpointOutput) -> None:
+        """Take note that a checkpoint counts."""
+        self._all_segments &= output.segments_used | self._previous_segments
+        self._all_segments |= output.segments_used
+        self._previous = output.head
+        self._previous_segments = output.segments_used
+        self._segment = output.next_segment

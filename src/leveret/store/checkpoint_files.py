@@ -1,0 +1,112 @@
+"""The disk's side of a checkpoint: segments and snapshot are written, and old files removed.
+
+Its one method runs in a thread beside the loop; like the journal's files it gives up for good at
+the first failure.
+"""
+
+from __future__ import annotations
+
+from typing import final
+
+from mypy_extensions import i64
+
+from leveret.store.checkpoint import CheckpointWork, SegmentWrite
+from leveret.store.disk import Disk, File, StorageFailure
+from leveret.store.format import JOURNAL_DIR, SEGMENTS_DIR, STATE_DIR
+from leveret.store.journal_files import journal_number
+from leveret.store.record import GROUP_HEADER_BYTES
+from leveret.store.segments import segment_number, segment_path
+from leveret.store.snapshot import state_generation, state_path
+
+
+@final
+class CheckpointFiles:
+    """Does the work of checkpoints.  One thread at a time calls it."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._generation: i64 = -1
+        self._snapshot: File | None = None
+        self._segment_number: i64 = -1
+        self._segment: File | None = None
+        self._failure: StorageFailure | None = None
+
+    def run(self, work: CheckpointWork) -> None:
+        """Write and sync what `work` holds; do the commit and the clean-up if it asks for them.
+
+        Raises: StorageFailure: nothing may be confirmed any more.
+        """
+        if self._failure is not None:
+            raise StorageFailure(
+                self._failure.verb, self._failure.path, "failed before", self._failure.errno
+            )
+        try:
+            for write in work.segments:
+                self._append_chunks(write)
+            snapshot = self._snapshot_of(work)
+            snapshot.append([work.records])
+            if work.header:
+                self._commit(work, snapshot)
+                self._retire(work)
+        except StorageFailure as failure:
+            self._failure = failure
+            raise
+
+    def _append_chunks(self, write: SegmentWrite) -> None:
+        """Append chunks to their segment and sync them: often, so that no sync is long."""
+        file = self._segment
+        if file is None or write.file_number != self._segment_number:
+            if file is not None:
+                file.close()
+            file = self._disk.open(segment_path(int(write.file_number)), create=True)
+            file.truncate(0)
+            self._segment = file
+            self._segment_number = write.file_number
+        file.append(write.parts)
+        file.sync()
+
+    def _snapshot_of(self, work: CheckpointWork) -> File:
+        """Return the snapshot's file, which begins with room for its header."""
+        file = self._snapshot
+        if file is None:
+            file = self._disk.open(_unnamed(work), create=True)
+            file.truncate(0)
+            file.append([bytes(GROUP_HEADER_BYTES)])
+            self._snapshot = file
+        return file
+
+    def _commit(self, work: CheckpointWork, snapshot: File) -> None:
+        """Complete the snapshot and give it its name, after everything it refers to."""
+        if self._segment is not None:
+            self._segment.close()
+            self._segment = None
+        self._disk.fsync_dir(SEGMENTS_DIR)
+        snapshot.pwrite(work.header, 0)
+        snapshot.sync()
+        snapshot.close()
+        self._snapshot = None
+        self._disk.rename(_unnamed(work), state_path(int(work.head.generation)))
+        self._disk.fsync_dir(STATE_DIR)
+
+    def _retire(self, work: CheckpointWork) -> None:
+        """Remove what neither this snapshot nor the previous one needs."""
+        for name in self._disk.list(STATE_DIR):
+            generation = state_generation(name.removesuffix(".new"))
+            if generation >= 0 and generation not in (
+                work.head.generation,
+                work.previous_generation,
+            ):
+                self._disk.unlink(f"{STATE_DIR}/{name}")
+        for name in self._disk.list(JOURNAL_DIR):
+            if 0 <= journal_number(name) < work.journal_file_kept:
+                self._disk.unlink(f"{JOURNAL_DIR}/{name}")
+        for name in self._disk.list(SEGMENTS_DIR):
+            if segment_number(name) in work.segments_dropped:
+                self._disk.unlink(f"{SEGMENTS_DIR}/{name}")
+        for folder in (STATE_DIR, JOURNAL_DIR, SEGMENTS_DIR):
+            self._disk.fsync_dir(folder)
+
+
+def _unnamed(work: CheckpointWork) -> str:
+    """Return the path of a snapshot that does not count yet."""
+    return f"{state_path(int(work.head.generation))}.new"

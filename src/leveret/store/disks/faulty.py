@@ -1,0 +1,165 @@
+"""A disk that fails on command: an error, a short write or a wait, at the operation one names.
+
+It wraps another disk and counts the operations that change or sync something, from 1 on.  A fault
+hits once, or from there on, so that a failed sync that is tried again can be seen to succeed: that
+is what a kernel does, and what the store must not fall for.  A wait is the caller's: a function
+that is called before the operation and comes back when it likes.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+
+from leveret.store.disk import Disk, File, StorageFailure
+
+
+class Fault:
+    """What goes wrong, and when.
+
+    `at` is the number of the operation, counted over those of `verbs` (all when empty) on paths
+    that contain `within`.  `kind` is `error`, `short` (half of a write is done, then an error) or
+    `wait` (`wait` is called before the operation).  `lasting` lets all later ones fail too.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        at: int,
+        *,
+        verbs: tuple[str, ...] = (),
+        within: str = "",
+        number: int = errno.EIO,
+        lasting: bool = False,
+        wait: Callable[[], None] | None = None,
+    ) -> None:
+        if kind not in ("error", "short", "wait"):
+            raise ValueError(f"no such fault: {kind}")
+        self.kind = kind
+        self.at = at
+        self.verbs = verbs
+        self.within = within
+        self.number = number
+        self.lasting = lasting
+        self.seen = 0
+        self.hits = 0
+        self.wait = wait
+
+    def strikes(self, verb: str, path: str) -> bool:
+        """Count an operation; tell whether the fault hits it."""
+        if (self.verbs and verb not in self.verbs) or self.within not in path:
+            return False
+        self.seen += 1
+        hit = self.seen == self.at or (self.lasting and self.seen > self.at)
+        self.hits += hit
+        return hit
+
+
+class FaultyDisk(Disk):
+    """`disk` with `faults`; `operations` lists what was asked for, as (verb, path)."""
+
+    def __init__(self, disk: Disk, *faults: Fault) -> None:
+        self.faults = list(faults)
+        self.operations: list[tuple[str, str]] = []
+        self._disk = disk
+
+    def strike(self, verb: str, path: str) -> Fault | None:
+        """Note an operation and let its faults happen; return one that cuts a write short.
+
+        Raises: StorageFailure: a fault of the kind `error` hits it.
+        """
+        self.operations.append((verb, path))
+        short: Fault | None = None
+        for fault in self.faults:
+            if not fault.strikes(verb, path):
+                continue
+            if fault.kind == "wait":
+                if fault.wait is not None:
+                    fault.wait()
+            elif fault.kind == "short" and verb in ("append", "pwrite"):
+                short = fault
+            else:
+                raise StorageFailure(verb, path, "a fault that was asked for", fault.number)
+        return short
+
+    def make_dir(self, path: str) -> None:
+        """Make a directory."""
+        self.strike("make_dir", path)
+        self._disk.make_dir(path)
+
+    def list(self, path: str) -> list[str]:
+        """Return the names in a directory."""
+        return self._disk.list(path)
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        """Open a file; making one can fail."""
+        if create:
+            self.strike("open", path)
+        return FaultyFile(self, self._disk.open(path, create=create), path)
+
+    def rename(self, old: str, new: str) -> None:
+        """Give a file another name."""
+        self.strike("rename", old)
+        self._disk.rename(old, new)
+
+    def unlink(self, path: str) -> None:
+        """Remove a file."""
+        self.strike("unlink", path)
+        self._disk.unlink(path)
+
+    def fsync_dir(self, path: str) -> None:
+        """Sync a directory."""
+        self.strike("fsync_dir", path)
+        self._disk.fsync_dir(path)
+
+    def lock(self, path: str) -> None:
+        """Take the lock."""
+        self._disk.lock(path)
+
+
+class FaultyFile(File):
+    """A file of a faulty disk."""
+
+    def __init__(self, disk: FaultyDisk, file: File, path: str) -> None:
+        self._disk = disk
+        self._file = file
+        self._path = path
+
+    def append(self, parts: list[bytes]) -> None:
+        """Append, or append the first half and fail."""
+        fault = self._disk.strike("append", self._path)
+        if fault is not None:
+            whole = b"".join(parts)
+            self._file.append([whole[: len(whole) // 2]])
+            raise StorageFailure("append", self._path, "cut short", fault.number)
+        self._file.append(parts)
+
+    def pwrite(self, data: bytes, position: int) -> None:
+        """Write, or write the first half and fail."""
+        fault = self._disk.strike("pwrite", self._path)
+        if fault is not None:
+            self._file.pwrite(data[: len(data) // 2], position)
+            raise StorageFailure("pwrite", self._path, "cut short", fault.number)
+        self._file.pwrite(data, position)
+
+    def read(self, position: int, size: int) -> bytes:
+        """Read."""
+        return self._file.read(position, size)
+
+    def size(self) -> int:
+        """Return the size."""
+        return self._file.size()
+
+    def truncate(self, size: int) -> None:
+        """Cut the file."""
+        self._disk.strike("truncate", self._path)
+        self._file.truncate(size)
+
+    def sync(self) -> None:
+        """Sync the file."""
+        self._disk.strike("sync", self._path)
+        self._file.sync()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()

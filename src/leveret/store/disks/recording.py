@@ -1,0 +1,346 @@
+"""A disk in memory that records what is done to it, and tells what a crash could leave of it.
+
+The model is of a file system that promises what POSIX does and no more: bytes are durable when
+their file was synced after they were written, names when their directory was synced after they
+changed.  Of all else a crash keeps any part: nothing, everything, the first so many writes with the
+last one torn, single pages of a write without those before them, a length without its bytes.
+
+Not modelled: bytes that change by themselves (tests flip them) and disks that lie about a sync.
+Chance is handed in: `draw(n)` returns a whole number from 0 up to n - 1.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from leveret.store.disk import Disk, DiskLocked, File, StorageFailure
+
+#: What a device writes as a whole, and what the kernel does.
+SECTOR_BYTES: Final = 512
+PAGE_BYTES: Final = 4096
+
+
+@dataclass
+class Image:
+    """The contents of a disk: files by path, and folders."""
+
+    files: dict[str, bytes] = field(default_factory=dict)
+    folders: set[str] = field(default_factory=set)
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One recorded call: which file (a number that stays when it is renamed), and with what."""
+
+    verb: str
+    path: str = ""
+    file: int = -1
+    position: int = 0
+    data: bytes = b""
+    new_path: str = ""
+
+
+class RecordingDisk(Disk):
+    """A disk in memory that begins with `image`; `trace` is all that was done."""
+
+    def __init__(self, image: Image | None = None) -> None:
+        image = image or Image()
+        self.start = Image(dict(image.files), set(image.folders))
+        self.trace: list[Operation] = []
+        self.contents: list[bytearray] = []
+        self._names: dict[str, int] = {}
+        self._folders = set(image.folders) | {""}
+        self._locked: set[str] = set()
+        for path in sorted(image.files):
+            self._names[path] = len(self.contents)
+            self.contents.append(bytearray(image.files[path]))
+
+    def image(self) -> Image:
+        """Return the contents as they are now, as a stop without a crash leaves them."""
+        files = {path: bytes(self.contents[number]) for path, number in self._names.items()}
+        return Image(files, self._folders - {""})
+
+    def make_dir(self, path: str) -> None:
+        """Make a folder."""
+        if path not in self._folders:
+            self._folders.add(path)
+            self.trace.append(Operation("make_dir", path))
+
+    def list(self, path: str) -> list[str]:
+        """Return the names in a folder."""
+        self._need_folder("list", path)
+        inside = [name for name in (*self._names, *self._folders) if name and _folder(name) == path]
+        return sorted(name.rpartition("/")[2] for name in inside)
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        """Open a file, or make it."""
+        number = self._names.get(path)
+        if number is None:
+            if not create:
+                raise _missing("open", path)
+            self._need_folder("open", _folder(path))
+            number = len(self.contents)
+            self.contents.append(bytearray())
+            self._names[path] = number
+            self.trace.append(Operation("create", path, number))
+        return RecordingFile(self, number, path)
+
+    def rename(self, old: str, new: str) -> None:
+        """Give a file another name."""
+        if old not in self._names:
+            raise _missing("rename", old)
+        self._names[new] = self._names.pop(old)
+        self.trace.append(Operation("rename", old, new_path=new))
+
+    def unlink(self, path: str) -> None:
+        """Remove a file's name."""
+        if self._names.pop(path, None) is None:
+            raise _missing("unlink", path)
+        self.trace.append(Operation("unlink", path))
+
+    def fsync_dir(self, path: str) -> None:
+        """Make the names in a folder durable."""
+        self._need_folder("fsync_dir", path)
+        self.trace.append(Operation("fsync_dir", path))
+
+    def lock(self, path: str) -> None:
+        """Take the lock; there is one holder of a disk in memory."""
+        if path in self._locked:
+            raise DiskLocked("lock", path, "another holder has it", errno.EAGAIN)
+        self._locked.add(path)
+
+    def _need_folder(self, verb: str, path: str) -> None:
+        """Fail as a disk does where there is no such folder."""
+        if path not in self._folders:
+            raise _missing(verb, path)
+
+
+class RecordingFile(File):
+    """A file of a recording disk."""
+
+    def __init__(self, disk: RecordingDisk, number: int, path: str) -> None:
+        self._disk = disk
+        self._number = number
+        self._path = path
+
+    @property
+    def _content(self) -> bytearray:
+        return self._disk.contents[self._number]
+
+    def append(self, parts: list[bytes]) -> None:
+        """Write at the end: one operation, which a crash may tear anywhere."""
+        self._write(b"".join(parts), len(self._content))
+
+    def pwrite(self, data: bytes, position: int) -> None:
+        """Write at a position."""
+        self._write(data, position)
+
+    def _write(self, data: bytes, position: int) -> None:
+        _overwrite(self._content, position, data)
+        self._disk.trace.append(Operation("write", self._path, self._number, position, bytes(data)))
+
+    def read(self, position: int, size: int) -> bytes:
+        """Read."""
+        return bytes(self._content[position : position + size])
+
+    def size(self) -> int:
+        """Return the size."""
+        return len(self._content)
+
+    def truncate(self, size: int) -> None:
+        """Cut the file."""
+        _cut(self._content, size)
+        self._disk.trace.append(Operation("truncate", self._path, self._number, size))
+
+    def sync(self) -> None:
+        """Make the file's bytes durable."""
+        self._disk.trace.append(Operation("sync", self._path, self._number))
+
+    def close(self) -> None:
+        """Do nothing: closing makes nothing durable."""
+
+
+@dataclass
+class CrashState:
+    """What a crash left: `operations` were called before it, `what` says what was kept."""
+
+    operations: int
+    what: str
+    image: Image
+
+
+def crash_states(
+    disk: RecordingDisk, draw: Callable[[int], int], per_point: int = 4
+) -> Iterator[CrashState]:
+    """Yield states that a crash could have left, at every point of the disk's trace.
+
+    At each point: all unsynced things lost, all kept, names without bytes, bytes without names, and
+    `per_point` drawn ones, in which each file and folder keeps a part of its own.
+    """
+    model = _Model(disk.start)
+    for done in range(len(disk.trace) + 1):
+        if done:
+            model.take(disk.trace[done - 1])
+        if not model.pending():
+            yield CrashState(done, "nothing was under way", model.image(_Keep("all", "all", draw)))
+            continue
+        for files, names in (("none", "none"), ("all", "all"), ("none", "all"), ("all", "none")):
+            what = f"bytes: {files}, names: {names}"
+            yield CrashState(done, what, model.image(_Keep(files, names, draw)))
+        for number in range(per_point):
+            image = model.image(_Keep("some", "some", draw))
+            yield CrashState(done, f"drawn, number {number}", image)
+
+
+@dataclass
+class _Keep:
+    """Which part of what is not durable a crash keeps: `none`, `all` or what is drawn."""
+
+    files: str
+    names: str
+    draw: Callable[[int], int]
+
+
+class _Model:
+    """What is durable of a disk, and what is under way, while a trace is gone through."""
+
+    def __init__(self, start: Image) -> None:
+        self.durable: list[bytes] = []
+        self.writes: list[list[Operation]] = []
+        self.names: dict[str, int] = {}
+        self.folders = set(start.folders)
+        self.changes: dict[str, list[Operation]] = {}
+        for path in sorted(start.files):
+            self.names[path] = len(self.durable)
+            self.durable.append(start.files[path])
+            self.writes.append([])
+
+    def pending(self) -> bool:
+        """Tell whether anything is not durable."""
+        return any(self.writes) or any(self.changes.values())
+
+    def take(self, operation: Operation) -> None:
+        """Go on by one operation."""
+        if operation.verb in ("write", "truncate"):
+            self.writes[operation.file].append(operation)
+        elif operation.verb == "sync":
+            content = bytearray(self.durable[operation.file])
+            for write in self.writes[operation.file]:
+                _apply(content, write)
+            self.durable[operation.file] = bytes(content)
+            self.writes[operation.file] = []
+        elif operation.verb == "fsync_dir":
+            for change in self.changes.pop(operation.path, []):
+                _rename(self.names, self.folders, change)
+        else:
+            if operation.verb == "create":
+                self.durable.append(b"")
+                self.writes.append([])
+            self.changes.setdefault(_folder(operation.path), []).append(operation)
+
+    def image(self, keep: _Keep) -> Image:
+        """Return what a crash leaves that keeps such parts."""
+        names = dict(self.names)
+        folders = set(self.folders)
+        for folder in sorted(self.changes):
+            changes = self.changes[folder]
+            kept = {"none": 0, "all": len(changes)}.get(keep.names)
+            if kept is None:
+                kept = keep.draw(len(changes) + 1)
+            for change in changes[:kept]:
+                _rename(names, folders, change)
+        files = {}
+        for path, number in names.items():
+            if _folder(path) in folders | {""}:
+                files[path] = _crashed(self.durable[number], self.writes[number], keep)
+        return Image(files, folders)
+
+
+def _crashed(durable: bytes, writes: list[Operation], keep: _Keep) -> bytes:
+    """Return a file's bytes after a crash that keeps a part of `writes`."""
+    content = bytearray(durable)
+    kept = {"none": 0, "all": len(writes)}.get(keep.files)
+    if kept is not None:
+        for write in writes[:kept]:
+            _apply(content, write)
+        return bytes(content)
+    if not writes:
+        return durable
+    if keep.draw(4) == 0:
+        for write in writes:
+            if keep.draw(2):
+                _apply(content, write)
+        return bytes(content)
+    kept = keep.draw(len(writes) + 1)
+    for write in writes[:kept]:
+        _apply(content, write)
+    if kept < len(writes):
+        _apply_torn(content, writes[kept], keep.draw)
+    return bytes(content)
+
+
+def _apply_torn(content: bytearray, write: Operation, draw: Callable[[int], int]) -> None:
+    """Apply a part of one write: a piece from its start, some of its pages, or its length alone."""
+    if write.verb == "truncate":
+        return
+    data = write.data
+    way = draw(4)
+    if way == 0:
+        _overwrite(content, write.position, data[: draw(len(data) + 1)])
+        return
+    if way == 1:
+        _overwrite(content, write.position + len(data), b"")
+        return
+    unit = SECTOR_BYTES if way == 2 else PAGE_BYTES
+    first = write.position - write.position % unit
+    for start in range(first, write.position + len(data), unit):
+        if draw(2):
+            low = max(start, write.position)
+            piece = data[low - write.position : start + unit - write.position]
+            _overwrite(content, low, piece)
+
+
+def _apply(content: bytearray, write: Operation) -> None:
+    """Apply a write or a cut."""
+    if write.verb == "truncate":
+        _cut(content, write.position)
+    else:
+        _overwrite(content, write.position, write.data)
+
+
+def _overwrite(content: bytearray, position: int, data: bytes) -> None:
+    """Put `data` at `position`; a gap before it reads as zeros."""
+    if len(content) < position:
+        content.extend(bytes(position - len(content)))
+    content[position : position + len(data)] = data
+
+
+def _cut(content: bytearray, size: int) -> None:
+    """Make a content `size` bytes long."""
+    del content[size:]
+    content.extend(bytes(size - len(content)))
+
+
+def _rename(names: dict[str, int], folders: set[str], change: Operation) -> None:
+    """Apply a change of names; one whose file is not there (any more) changes nothing."""
+    if change.verb == "create":
+        names[change.path] = change.file
+    elif change.verb == "unlink":
+        names.pop(change.path, None)
+    elif change.verb == "make_dir":
+        folders.add(change.path)
+    elif change.path in names:
+        names[change.new_path] = names.pop(change.path)
+
+
+def _folder(path: str) -> str:
+    """Return the folder that `path` lies in."""
+    return path.rpartition("/")[0]
+
+
+def _missing(verb: str, path: str) -> StorageFailure:
+    """Return the failure for a path that is not there."""
+    return StorageFailure(verb, path, "No such file or directory", errno.ENOENT)

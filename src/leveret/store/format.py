@@ -1,0 +1,129 @@
+"""The file `format`: what made the data directory, which layout it has, and the store's identity.
+
+A block of 64 bytes, twice, at 0 and at 4096, so that no torn page and no damaged byte hits both:
+
+     0  8    magic "LEVERET" and a zero
+     8  u32  version of the layout of everything in the directory
+    12  u32  zero
+    16  16   uuid, made once; it seeds the digests of journal and snapshots
+    32  i64  time of making, ms since the epoch
+    40  16   zero
+    56  8    digest of bytes 0-55
+
+Invariants: it is made by a rename, before any other file with contents, and not changed after.  A
+directory with contents but without it, or of a version that is not known, is refused: it may be
+someone else's.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from mypy_extensions import i64
+from xxhash import xxh3_64_digest
+
+from leveret.store.disk import Disk, StorageFailure
+from leveret.store.record import SEED_MASK
+from leveret.wire.buffer import BytesWriter, read_i32_le, read_i64_le, write_i32_le, write_i64_le
+
+FORMAT_PATH: Final = "format"
+FORMAT_VERSION: Final = 1
+JOURNAL_DIR: Final = "journal"
+SEGMENTS_DIR: Final = "segments"
+STATE_DIR: Final = "state"
+QUARANTINE_DIR: Final = "quarantine"
+
+_MAGIC: Final = b"LEVERET\x00"
+_SECOND_AT: Final = 4096
+_BLOCK_BYTES: Final = 64
+
+
+class UnknownFormat(StorageFailure):
+    """The directory is not this store's, or is of a version that this release does not know."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__("open", FORMAT_PATH, reason)
+
+
+@final
+class Format:
+    """What the file says; `damaged` tells whether one of its copies did not check."""
+
+    def __init__(self, uuid: bytes, created_ms: i64, damaged: bool) -> None:
+        self.uuid: Final = uuid
+        self.created_ms: Final[i64] = created_ms
+        self.damaged: Final = damaged
+        self.seed: Final[int] = int.from_bytes(uuid[:8], "little") & SEED_MASK
+
+
+def open_format(disk: Disk, new_uuid: bytes, now_ms: i64) -> Format:
+    """Return what the directory's format file says; make the file and the folders in a new one.
+
+    Raises: UnknownFormat: the directory is not this store's.  StorageFailure: the disk failed.
+    """
+    names = disk.list("")
+    for folder in (JOURNAL_DIR, SEGMENTS_DIR, STATE_DIR, QUARANTINE_DIR):
+        disk.make_dir(folder)
+    disk.fsync_dir("")
+    if FORMAT_PATH in names:
+        return _read(disk)
+    for folder in (JOURNAL_DIR, SEGMENTS_DIR, STATE_DIR):
+        if disk.list(folder):
+            raise UnknownFormat(f"{folder}/ has files, but the format file is missing")
+    if len(new_uuid) != 16:
+        raise ValueError("a uuid has 16 bytes")
+    _write(disk, _block(new_uuid, now_ms))
+    return Format(new_uuid, now_ms, False)
+
+
+def _block(uuid: bytes, created_ms: i64) -> bytes:
+    """Return one copy of the block."""
+    writer = BytesWriter()
+    writer.write(_MAGIC)
+    write_i32_le(writer, FORMAT_VERSION)
+    write_i32_le(writer, 0)
+    writer.write(uuid)
+    write_i64_le(writer, created_ms)
+    writer.write(bytes(16))
+    head = writer.getvalue()
+    return head + xxh3_64_digest(head)
+
+
+def _write(disk: Disk, block: bytes) -> None:
+    """Make the file, whole under its name or not at all."""
+    path = FORMAT_PATH + ".new"
+    file = disk.open(path, create=True)
+    file.truncate(0)
+    file.append([block, bytes(_SECOND_AT - _BLOCK_BYTES), block])
+    file.sync()
+    file.close()
+    disk.rename(path, FORMAT_PATH)
+    disk.fsync_dir("")
+
+
+def _read(disk: Disk) -> Format:
+    """Return what the file says; one true copy is enough, and puts the other right."""
+    file = disk.open(FORMAT_PATH)
+    first = file.read(0, _BLOCK_BYTES)
+    second = file.read(_SECOND_AT, _BLOCK_BYTES)
+    size = file.size()
+    file.close()
+    block = first if _is_block(first) else second
+    if not _is_block(block):
+        raise UnknownFormat("both copies of the format file are damaged, or it is not ours")
+    version = read_i32_le(block, 8)
+    if version != FORMAT_VERSION:
+        raise UnknownFormat(f"layout {version} is not known to this release")
+    damaged = first != second or size != _SECOND_AT + _BLOCK_BYTES
+    if damaged:
+        _write(disk, block)
+    return Format(block[16:32], read_i64_le(block, 32), damaged)
+
+
+def _is_block(block: bytes) -> bool:
+    """Tell whether a copy of the block is whole and true."""
+    return (
+        len(block) == _BLOCK_BYTES
+        and block.startswith(_MAGIC)
+        and xxh3_64_digest(block[:56]) == block[56:]
+    )

@@ -1,0 +1,210 @@
+"""Reading one journal file: its true records one after the other, and what is damaged in it.
+
+It reads bytes and calls nobody: what a record does and what becomes of damage is `recovery.py`'s.
+
+How damage is passed by, so that it costs as little as it can:
+
+- A record whose digest fails, in a group whose sizes still lead to its end: that record.
+- A record's size is hit: each other value of each one of its four bytes is tried, and the one by
+  which the digest holds is right; then nothing is lost.
+- Neither: the rest of the group.
+- A group's header is hit: its records are true or not by themselves, for their seed tells the
+  group, whose number follows from the one before.
+- Else: all up to the next true header, which is looked for by its magic.
+
+Invariants: no byte is returned that a digest did not cover; groups are returned in ascending
+number; a record in a group's place that belongs to another group, file or store is damage.
+"""
+
+from __future__ import annotations
+
+from typing import final
+
+from mypy_extensions import i64
+
+from leveret.store.damage import Damage
+from leveret.store.record import (
+    CLEAN_STOP,
+    DEFINE,
+    DIGEST_BYTES,
+    GROUP_HEADER_BYTES,
+    GROUP_MAGIC,
+    RECORD_HEADER_BYTES,
+    is_group_header,
+    is_record,
+    repaired_size,
+)
+from leveret.wire.buffer import read_i32_le, read_i64_le
+
+
+@final
+class JournalScan:
+    """Walks over the bytes of one journal file.
+
+    After `next` returned True the record of `kind` has its payload in `data` from `start` to `end`,
+    and belongs to `group`.  `durable` is the newest group that any header called durable, `damages`
+    what was found up to here, `garbage_from` where a tail without a true header begins (-1: there
+    is none).
+    """
+
+    def __init__(
+        self, data: bytes, seed: int, path: str, file_number: i64, expected_group: i64
+    ) -> None:
+        self.data = data
+        self.path = path
+        self.kind: i64 = 0
+        self.start: i64 = 0
+        self.end: i64 = 0
+        self.group: i64 = expected_group - 1
+        self.groups: i64 = 0
+        self.durable: i64 = 0
+        self.damages: list[Damage] = []
+        self.garbage_from: i64 = -1
+        self._seed = seed
+        self._file_number = file_number
+        self._record_seed: int = seed
+        self._position: i64 = 0
+        #: Where the group ends as its header says; -1 when the header is lost.
+        self._group_end: i64 = 0
+
+    def next(self) -> bool:
+        """Move to the next true record; return False at the end of the file."""
+        while True:
+            if self._group_end >= 0 and self._position >= self._group_end:
+                if not self._next_group():
+                    return False
+            elif self._next_record():
+                return True
+
+    # -- groups ------------------------------------------------------------------------------------
+
+    def _next_group(self) -> bool:
+        """Enter the group at the position, or the next one that can be found."""
+        position = self._position
+        size: i64 = len(self.data)
+        if position >= size:
+            return False
+        if self._enters(position):
+            return True
+        number: i64 = self.group + 1
+        first: i64 = position + GROUP_HEADER_BYTES
+        if is_record(self.data, first, size, self._seed ^ int(number)):
+            self._damage(position, GROUP_HEADER_BYTES, "the header of a group", 0, number)
+            self._enter(number, first, -1)
+            return True
+        found = self._find_header(position + 1)
+        if found < 0:
+            self.garbage_from = position
+            self._damage(position, size - position, "no group to the end of the file", -1, number)
+            self._position = size
+            return False
+        self._damage(position, found - position, "no group up to the next one", -1, number)
+        return self._enters(found)
+
+    def _enters(self, position: i64) -> bool:
+        """Enter the group at `position` if a true header of a later group lies there."""
+        if not is_group_header(self.data, position, self._seed, self._file_number):
+            return False
+        number = read_i64_le(self.data, position + 8)
+        if number <= self.group:
+            return False
+        if number > self.group + 1 and not self._lost_before(position):
+            what = f"groups {self.group + 1} to {number - 1} are missing"
+            self._damage(position, 0, what, -1, number - 1)
+        self.durable = max(self.durable, read_i64_le(self.data, position + 24))
+        first: i64 = position + GROUP_HEADER_BYTES
+        self._enter(number, first, first + read_i64_le(self.data, position + 16))
+        return True
+
+    def _lost_before(self, position: i64) -> bool:
+        """Tell whether damage that ends at `position` explains that groups are missing."""
+        return bool(self.damages) and (
+            self.damages[-1].position + self.damages[-1].size == position
+        )
+
+    def _enter(self, number: i64, first: i64, end: i64) -> None:
+        """Begin group `number`, whose records go from `first` to `end`."""
+        self.group = number
+        self.groups += 1
+        self._record_seed = self._seed ^ int(number)
+        self._position = first
+        self._group_end = end
+
+    def _find_header(self, position: i64) -> i64:
+        """Return where the next true header of a later group lies, or -1."""
+        found: i64 = self.data.find(GROUP_MAGIC, position)
+        while found >= 0:
+            if (
+                is_group_header(self.data, found, self._seed, self._file_number)
+                and read_i64_le(self.data, found + 8) > self.group
+            ):
+                return found
+            found = self.data.find(GROUP_MAGIC, found + 1)
+        return -1
+
+    # -- records -----------------------------------------------------------------------------------
+
+    def _next_record(self) -> bool:
+        """Take the record at the position; False when something else is to be looked at first."""
+        position = self._position
+        limit: i64 = len(self.data)
+        if self._group_end >= 0:
+            limit = min(limit, self._group_end)
+        if is_record(self.data, position, limit, self._record_seed):
+            self._take(position, i64(read_i32_le(self.data, position + DIGEST_BYTES)))
+            return True
+        if self._group_end < 0:
+            self._group_end = position
+            return False
+        return self._pass_damaged_record(position, limit)
+
+    def _take(self, position: i64, size: i64) -> None:
+        """Make the record at `position` the current one."""
+        self.kind = self.data[position + 12]
+        self.start = position + RECORD_HEADER_BYTES
+        self.end = self.start + size
+        self._position = self.end
+
+    def _pass_damaged_record(self, position: i64, limit: i64) -> bool:
+        """Pass by a record that does not check; True when it could be taken all the same."""
+        if self._sizes_lead_to_end(position):
+            size = RECORD_HEADER_BYTES + i64(read_i32_le(self.data, position + DIGEST_BYTES))
+            self._damage(position, size, "a record", 1, self.group)
+            self._position = position + size
+            return False
+        size = repaired_size(self.data, position, limit, self._record_seed)
+        if size >= 0:
+            self._damage(position, RECORD_HEADER_BYTES, "the size of a record", 0, self.group)
+            self._take(position, size)
+            return True
+        what = "the rest of a group"
+        if limit < self._group_end:
+            what = f"a group without its last {self._group_end - limit} bytes"
+        self._damage(position, limit - position, what, -1, self.group)
+        self._position = limit
+        self._group_end = limit
+        return False
+
+    def _sizes_lead_to_end(self, position: i64) -> bool:
+        """Tell whether the size at `position`, and those after it, lead to the group's end.
+
+        The kinds after it must be known too: by zeros alone every thirteenth byte leads on.
+        """
+        data = self.data
+        end = self._group_end
+        if end > len(data):
+            return False
+        while position + RECORD_HEADER_BYTES <= end:
+            size = i64(read_i32_le(data, position + DIGEST_BYTES))
+            if size < 0:
+                return False
+            position += RECORD_HEADER_BYTES + size
+            if position + RECORD_HEADER_BYTES <= end and not (
+                DEFINE <= data[position + 12] <= CLEAN_STOP
+            ):
+                return False
+        return position == end
+
+    def _damage(self, position: i64, size: i64, what: str, records: i64, group: i64) -> None:
+        """Note a damaged place."""
+        self.damages.append(Damage(self.path, position, size, what, records, group))

@@ -1,0 +1,70 @@
+"""Sets of numbers that come in runs: sequences that are acked, or that lie in chunks.
+
+Invariants: the ranges are in order, apart from each other by at least one number, and none is
+empty.  Adding at the end, as acks mostly do, takes constant time.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from typing import final
+
+from mypy_extensions import i64
+
+
+@final
+class RangeSet:
+    """A set of whole numbers, kept as ranges with both ends included."""
+
+    def __init__(self) -> None:
+        self._firsts: list[int] = []
+        self._lasts: list[int] = []
+
+    def __len__(self) -> int:
+        """Return the number of ranges."""
+        return len(self._firsts)
+
+    def add(self, first: i64, last: i64) -> None:
+        """Add the numbers from `first` to `last`; none when `last` is below `first`."""
+        if last < first:
+            return
+        lasts = self._lasts
+        if not lasts or first > lasts[-1] + 1:
+            self._firsts.append(int(first))
+            lasts.append(int(last))
+            return
+        low = bisect_left(lasts, int(first) - 1)
+        high = bisect_right(self._firsts, int(last) + 1)
+        if low < high:
+            first = min(first, self._firsts[low])
+            last = max(last, lasts[high - 1])
+        self._firsts[low:high] = [int(first)]
+        lasts[low:high] = [int(last)]
+
+    def has(self, number: i64) -> bool:
+        """Tell whether `number` is in the set."""
+        at = bisect_right(self._firsts, int(number)) - 1
+        return at >= 0 and number <= self._lasts[at]
+
+    def remove_below(self, number: i64) -> None:
+        """Take all numbers below `number` out of the set."""
+        done = bisect_left(self._lasts, int(number))
+        del self._firsts[:done]
+        del self._lasts[:done]
+        if self._firsts and self._firsts[0] < number:
+            self._firsts[0] = int(number)
+
+    def count(self, first: i64, last: i64) -> int:
+        """Return how many numbers from `first` to `last` are in the set."""
+        total = 0
+        at = bisect_left(self._lasts, int(first))
+        while at < len(self._firsts) and self._firsts[at] <= last:
+            total += min(self._lasts[at], int(last)) - max(self._firsts[at], int(first)) + 1
+            at += 1
+        return total
+
+    def ranges(self) -> Iterator[tuple[int, int]]:
+        """Yield each range as its first and its last number, in order."""
+        for at in range(len(self._firsts)):
+            yield self._firsts[at], self._lasts[at]

@@ -1,0 +1,365 @@
+"""From what a stop left on disk to the broker's state: snapshot first, then the journal over it.
+
+It goes on by itself from every state that a crash can leave and from any damaged byte, and says in
+its report what was found.  It changes nothing that is true: it writes to `quarantine/`, cuts off a
+tail in which no group is true and that was never durable, and syncs the last journal file, so that
+what was told to the broker cannot be lost any more.  So a recovery that is cut off at any point is
+simply done again.
+
+A bad group with a true one after it that calls it durable is damage; without one, a crash tore it.
+
+It runs before the broker listens, in slices all the same; it holds one file at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from leveret.chunk import Chunk, ChunkDamaged, RecordDamaged
+from leveret.limits import SLICE_MESSAGES
+from leveret.store.apply import Applier
+from leveret.store.damage import Damage, quarantine
+from leveret.store.disk import Disk, StorageFailure
+from leveret.store.format import FORMAT_PATH, JOURNAL_DIR, SEGMENTS_DIR, STATE_DIR, open_format
+from leveret.store.journal import Journal
+from leveret.store.journal_files import journal_name, journal_number, journal_path
+from leveret.store.journal_scan import JournalScan
+from leveret.store.ranges import RangeSet
+from leveret.store.record import ACKED, CHUNK, END, SNAPSHOT, Damaged
+from leveret.store.replay import Replay
+from leveret.store.segments import (
+    ChunkRef,
+    check_chunk,
+    read_chunk_bytes,
+    segment_number,
+    segment_path,
+)
+from leveret.store.snapshot import (
+    SnapshotHead,
+    read_chunk_ref,
+    read_snapshot_head,
+    snapshot_seed,
+    state_generation,
+    state_path,
+)
+from leveret.wire.buffer import read_i64_le
+
+LOCK_PATH: Final = "lock"
+
+
+@final
+class RecoveryReport:
+    """What recovery found.
+
+    `damages` are the places that are new to this start, torn ones apart in `torn`;
+    `known_damages` counts those that an earlier start reported.  `clean_stop` tells that the broker
+    had stopped in order: else every message is to be called redelivered.  `head` is of the snapshot
+    that was told; `state_whole` is False when none was whole.
+    """
+
+    def __init__(self) -> None:
+        self.uuid = b""
+        self.seed = 0
+        self.created = False
+        self.clean_stop = False
+        self.generation: i64 = 0
+        self.state_whole = True
+        self.groups: i64 = 0
+        self.records: i64 = 0
+        self.journal_bytes: i64 = 0
+        self.next_group: i64 = 1
+        self.next_journal_file: i64 = 1
+        self.next_generation: i64 = 1
+        self.next_segment: i64 = 1
+        self.head = SnapshotHead(0, 1, 1, 0)
+        self.segments_used: set[int] = set()
+        self.segments_found: set[int] = set()
+        self.damages: list[Damage] = []
+        self.torn: list[Damage] = []
+        self.known_damages: i64 = 0
+
+    @property
+    def lost_records(self) -> int:
+        """The records lost by new damage, as far as they can be counted; a part counts as one."""
+        return sum(int(damage.records) if damage.records >= 0 else 1 for damage in self.damages)
+
+    def journal(self) -> Journal:
+        """Return a journal that goes on where the recovered one ended."""
+        journal = Journal(self.seed, self.next_group, self.next_journal_file)
+        journal.bytes_since_roll = self.journal_bytes
+        return journal
+
+
+def recover(disk: Disk, replay: Replay, new_uuid: bytes, now_ms: i64) -> RecoveryReport:
+    """Bring the state on `disk` back into `replay`; begin a new store in an empty directory.
+
+    Raises: DiskLocked: another process has the directory.  UnknownFormat: it is not a store's, or a
+    later release's.  StorageFailure: the disk failed.
+    """
+    recovery = Recovery(disk, replay, new_uuid, now_ms)
+    for _ in recovery.run():
+        pass
+    return recovery.report
+
+
+@final
+class Recovery:
+    """One recovery: `run` is taken step by step; `report` is whole after the last."""
+
+    def __init__(self, disk: Disk, replay: Replay, new_uuid: bytes, now_ms: i64) -> None:
+        self.report = RecoveryReport()
+        self._disk = disk
+        self._replay = replay
+        self._new_uuid = new_uuid
+        self._now_ms: i64 = now_ms
+        self._applier = Applier(replay)
+        self._found: list[Damage] = []
+        self._acked: dict[int, RangeSet] = {}
+        self._head = SnapshotHead(0, 1, 1, 0)
+        self._durable: i64 = 0
+
+    def run(self) -> Iterator[None]:
+        """Recover; yield after each slice of `SLICE_MESSAGES` records."""
+        self._open()
+        for _ in self._load_snapshot():
+            yield
+        for _ in self._replay_journal():
+            yield
+        self._sort_damages()
+
+    # -- format and folders ------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        """Lock the directory, read or make its format, and number what will be made next."""
+        disk = self._disk
+        report = self.report
+        disk.lock(LOCK_PATH)
+        report.created = FORMAT_PATH not in disk.list("")
+        format_ = open_format(disk, self._new_uuid, self._now_ms)
+        report.uuid = format_.uuid
+        report.seed = format_.seed
+        if format_.damaged:
+            self._found.append(Damage(FORMAT_PATH, 0, 0, "one of two copies, put right", 0))
+        for name in disk.list(STATE_DIR):
+            generation = state_generation(name.removesuffix(".new"))
+            report.next_generation = max(report.next_generation, generation + 1)
+        for name in disk.list(SEGMENTS_DIR):
+            number = segment_number(name)
+            report.next_segment = max(report.next_segment, number + 1)
+            report.segments_found.add(number)
+
+    # -- snapshot ----------------------------------------------------------------------------------
+
+    def _load_snapshot(self) -> Iterator[None]:
+        """Tell the newest whole snapshot.
+
+        Without one the journal tells all, if it is there from the first file on; else what is true
+        in the newest snapshot is told.
+        """
+        names = [name for name in self._disk.list(STATE_DIR) if state_generation(name) >= 0]
+        for name in reversed(names):
+            scan = self._scan_snapshot(name)
+            for _ in self._check_snapshot(scan):
+                yield
+            if not scan.damages and scan.kind == END:
+                for _ in self._tell_snapshot(self._scan_snapshot(name)):
+                    yield
+                return
+            self._note_bad_snapshot(scan)
+        if names and journal_name(1) not in self._disk.list(JOURNAL_DIR):
+            self.report.state_whole = False
+            self.report.segments_used |= self.report.segments_found
+            for _ in self._tell_snapshot(self._scan_snapshot(names[-1])):
+                yield
+
+    def _scan_snapshot(self, name: str) -> JournalScan:
+        """Return a scan over the snapshot called `name`."""
+        generation = state_generation(name)
+        path = state_path(generation)
+        data = self._read(path)
+        return JournalScan(data, snapshot_seed(self.report.seed), path, generation, generation)
+
+    def _check_snapshot(self, scan: JournalScan) -> Iterator[None]:
+        """Go through all records of a snapshot without telling them."""
+        records: i64 = 0
+        while scan.next():
+            records += 1
+            if records % SLICE_MESSAGES == 0:
+                yield
+            if scan.kind == END and read_i64_le(scan.data, scan.start) != records - 1:
+                scan.damages.append(Damage(scan.path, scan.start, 0, "not all records", -1))
+
+    def _note_bad_snapshot(self, scan: JournalScan) -> None:
+        """Keep a copy of a snapshot that is not whole; an older one and its journal stand in."""
+        what = "a snapshot without its end"
+        if scan.damages:
+            what = f"a snapshot with {len(scan.damages)} bad places, the first {scan.damages[0]}"
+        self._keep(Damage(scan.path, 0, len(scan.data), what, 0), scan.data)
+
+    def _tell_snapshot(self, scan: JournalScan) -> Iterator[None]:
+        """Tell the records of a snapshot."""
+        told: i64 = 0
+        while scan.next():
+            if scan.kind == SNAPSHOT:
+                self._head = read_snapshot_head(scan.data, scan.start)
+                self.report.generation = self._head.generation
+                self.report.head = self._head
+            elif scan.kind == ACKED:
+                self._tell_acked(scan.data, scan.start, scan.end)
+            elif scan.kind == CHUNK:
+                told += self._tell_chunk(scan.data, scan.start)
+            elif scan.kind != END:
+                self._tell(scan)
+            told += 1
+            if told >= SLICE_MESSAGES:
+                told = 0
+                yield
+        self._acked = {}
+
+    def _tell_acked(self, data: bytes, start: i64, end: i64) -> None:
+        """Tell what is gone from a queue's chunks, and remember it for them."""
+        queue_id = read_i64_le(data, start)
+        ranges = self._acked.setdefault(int(queue_id), RangeSet())
+        for at in range(start + 8, end - 15, 16):
+            first, last = read_i64_le(data, at), read_i64_le(data, at + 8)
+            ranges.add(first, last)
+            self._replay.acked(queue_id, first, last)
+
+    # -- chunks ------------------------------------------------------------------------------------
+
+    def _tell_chunk(self, data: bytes, at: i64) -> i64:
+        """Tell a chunk and, where they are wanted, its live messages; return how many."""
+        queue_id = read_i64_le(data, at)
+        ref = read_chunk_ref(data, at + 8)
+        self.report.segments_used.add(int(ref.file_number))
+        self._applier.chunked.setdefault(int(queue_id), RangeSet()).add(ref.first, ref.last)
+        if not self._replay.chunk(queue_id, ref):
+            return 0
+        raw = b""
+        try:
+            raw = read_chunk_bytes(self._disk, ref)
+            chunk = check_chunk(raw, ref, queue_id)
+        except (ChunkDamaged, StorageFailure) as error:
+            if isinstance(error, StorageFailure) and error.verb != "open":
+                raise
+            what = f"the chunk {ref.first}-{ref.last} of queue {queue_id}: {error}"
+            path = segment_path(int(ref.file_number))
+            self._keep(Damage(path, ref.position, ref.size, what, ref.count), raw)
+            return 0
+        self._tell_chunk_messages(queue_id, ref, chunk)
+        return ref.count
+
+    def _tell_chunk_messages(self, queue_id: i64, ref: ChunkRef, chunk: Chunk) -> None:
+        """Tell the live messages of a chunk; those that do not check are kept apart."""
+        acked = self._acked.get(int(queue_id))
+        lost: list[str] = []
+        for index in range(chunk.count):
+            sequence = chunk.sequence(index)
+            if acked is not None and acked.has(sequence):
+                continue
+            try:
+                message = chunk.message(index)
+            except RecordDamaged:
+                lost.append(str(sequence))
+                continue
+            self._replay.chunk_message(
+                queue_id,
+                sequence,
+                message,
+                chunk.delivery_count(index),
+                chunk.expiry_ms(index),
+                chunk.priority(index),
+            )
+        if lost:
+            what = f"of queue {queue_id} the messages {', '.join(lost[:20])}"
+            path = segment_path(int(ref.file_number))
+            damage = Damage(path, ref.position, ref.size, what, len(lost))
+            self._keep(damage, chunk.data)
+
+    # -- journal -----------------------------------------------------------------------------------
+
+    def _replay_journal(self) -> Iterator[None]:
+        """Tell all journal files from the snapshot's on, and make their end fit to go on from."""
+        numbers: list[int] = []
+        for name in self._disk.list(JOURNAL_DIR):
+            number = journal_number(name)
+            self.report.next_journal_file = max(self.report.next_journal_file, number + 1)
+            if number >= self._head.journal_file:
+                numbers.append(number)
+        group = self._head.replay_from_lsn - 1
+        scan: JournalScan | None = None
+        for number in numbers:
+            path = journal_path(number)
+            scan = JournalScan(self._read(path), self.report.seed, path, number, group + 1)
+            for _ in self._replay_file(scan):
+                yield
+            group = scan.group
+            self.report.groups += scan.groups
+            self.report.journal_bytes += len(scan.data)
+            self._durable = max(self._durable, scan.durable)
+        self.report.next_group = group + 1
+        self.report.clean_stop = self._applier.clean_stop
+        if scan is not None:
+            self._settle_end(scan)
+
+    def _replay_file(self, scan: JournalScan) -> Iterator[None]:
+        """Tell the records of one journal file."""
+        records: i64 = 0
+        while scan.next():
+            self._tell(scan)
+            records += 1
+            if records % SLICE_MESSAGES == 0:
+                yield
+        self.report.records += records
+        for damage in scan.damages:
+            end = damage.position + damage.size
+            self._keep(damage, scan.data[damage.position : end])
+
+    def _tell(self, scan: JournalScan) -> None:
+        """Tell one record."""
+        try:
+            self._applier.apply(scan.kind, scan.data, scan.start, scan.end)
+        except Damaged as error:
+            what = f"a record of kind {scan.kind}: {error}"
+            size = scan.end - scan.start
+            scan.damages.append(Damage(scan.path, scan.start, size, what, 1, scan.group))
+
+    def _settle_end(self, scan: JournalScan) -> None:
+        """Cut off what a crash left behind the last true group, and sync what was told."""
+        file = self._disk.open(scan.path)
+        if scan.garbage_from >= 0 and scan.group + 1 > self._durable:
+            file.truncate(int(scan.garbage_from))
+        file.sync()
+        file.close()
+        self._disk.fsync_dir(JOURNAL_DIR)
+
+    # -- damage ------------------------------------------------------------------------------------
+
+    def _keep(self, damage: Damage, data: bytes) -> None:
+        """Note damage and keep a copy of its bytes."""
+        if data:
+            quarantine(self._disk, damage, data)
+        self._found.append(damage)
+
+    def _sort_damages(self) -> None:
+        """Tell torn groups from damaged ones, and what is new from what was reported before."""
+        for damage in self._found:
+            damage.torn = damage.group > self._durable
+            if damage.known:
+                self.report.known_damages += 1
+            elif damage.torn:
+                self.report.torn.append(damage)
+            else:
+                self.report.damages.append(damage)
+                self.report.clean_stop = False
+
+    def _read(self, path: str) -> bytes:
+        """Return the whole file `path`."""
+        file = self._disk.open(path)
+        try:
+            return file.read(0, file.size())
+        finally:
+            file.close()

@@ -1,0 +1,110 @@
+"""What recovery tells the broker: the records of snapshot and journal, one call each.
+
+The order is: all that the state snapshot holds (counters, definitions, then each queue with its
+chunks), then every journal record from the snapshot's `replay_from_lsn` on, in the journal's order.
+
+**Every record may describe what the snapshot already includes**, for a snapshot is taken in slices
+while the broker goes on, and a recovery may be cut off and begin again.  So each is idempotent:
+
+- define: changes what has the same id in place, messages and all.  Ids are never used twice, and
+  grow: where a name has a queue with a greater id already, the definition is an older one's and is
+  passed by.  What has no id is replaced; its newer records lie further on and put it right.
+- delete: names what goes by its id; what is not there stays so.  Records of a queue that was
+  deleted before the snapshot was taken come all the same: an unknown queue is no error.
+- publish: a (queue, sequence) that lies in a chunk of the snapshot is taken out before the call;
+  what a later ack in the journal removes is removed again.
+- ack, purge: say what is gone for good, and a sequence is never given twice; acking what is not
+  there does nothing.
+- requeue: the count is absolute; so are a stream's first offset, consumer offsets and publisher
+  sequences: the last one told is the newest one.
+- a transaction's or a move's parts are any of these.
+
+The broker's side of it: counters and `next_sequence` only ever go up, and each sequence met in a
+publish, an ack (its last) or a purge raises the queue's next sequence above it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from mypy_extensions import i64, mypyc_attr
+
+from leveret.message import Message
+from leveret.store.segments import ChunkRef
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Replay(ABC):
+    """What the broker implements to be put back into the state before the stop.
+
+    `targets` are pairs of queue id and sequence.  What is not abstract may be left out.
+    """
+
+    @abstractmethod
+    def define(self, kind: str, definition: dict[str, object]) -> None:
+        """Take a definition: as `Journal.define` was given it."""
+
+    @abstractmethod
+    def delete(self, kind: str, definition: dict[str, object]) -> None:
+        """Take out a definition: as `Journal.delete` was given it."""
+
+    @abstractmethod
+    def publish(self, message: Message, targets: list[tuple[int, int]]) -> None:
+        """Put a message into each queue of `targets`.
+
+        A queue may be unknown: one that was deleted after this record and before the snapshot.
+        What no delete record explains by the end of the replay is kept apart, not dropped.
+        """
+
+    @abstractmethod
+    def ack(self, queue_id: i64, first: i64, last: i64) -> None:
+        """Take out the messages `first` to `last` of a queue."""
+
+    @abstractmethod
+    def requeue(self, queue_id: i64, sequence: i64, delivery_count: i64) -> None:
+        """Set how often a message was delivered."""
+
+    @abstractmethod
+    def purge(self, queue_id: i64, below_sequence: i64) -> None:
+        """Take out every message of a queue below a sequence."""
+
+    @abstractmethod
+    def trim(self, queue_id: i64, first_offset: i64) -> None:
+        """Let a stream begin at `first_offset`."""
+
+    def consumer_offset(self, queue_id: i64, consumer: bytes, offset: i64) -> None:  # noqa: B027
+        """Set how far a named consumer of a stream has come."""
+
+    def publisher_sequence(self, queue_id: i64, publisher: bytes, sequence: i64) -> None:  # noqa: B027
+        """Set the newest sequence that a named publisher sent."""
+
+    # -- from the snapshot only --------------------------------------------------------------------
+
+    def counter(self, name: str, value: i64) -> None:  # noqa: B027
+        """Set a counter that never goes back, such as the next queue id."""
+
+    @abstractmethod
+    def queue(self, queue_id: i64, next_sequence: i64) -> None:
+        """Set a queue's next sequence; its acks and chunks follow."""
+
+    def acked(self, queue_id: i64, first: i64, last: i64) -> None:  # noqa: B027
+        """Learn that these messages of the queue's chunks are gone.
+
+        `chunk_message` leaves them out by itself; the broker keeps them for its next checkpoint.
+        """
+
+    @abstractmethod
+    def chunk(self, queue_id: i64, ref: ChunkRef) -> bool:
+        """Learn where older messages of a queue lie; return True to be given them now."""
+
+    @abstractmethod
+    def chunk_message(
+        self,
+        queue_id: i64,
+        sequence: i64,
+        message: Message,
+        delivery_count: i64,
+        expiry_ms: i64,
+        priority: i64,
+    ) -> None:
+        """Put a message that lies in a chunk and is live into its queue."""

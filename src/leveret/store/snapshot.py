@@ -1,0 +1,233 @@
+"""The state snapshot: what a checkpoint writes down, so that the journal before it can go.
+
+    state/<generation>       16 digits; `<generation>.new` while it is written
+
+It is one group as in `record.py`, with the generation as its number and its file number; the seed
+is the store's with all its bits below the sign turned over, so that no part of a snapshot passes
+for one of a journal.  Its records, besides define, requeue (a delivery count), trim, consumer
+offset and publisher sequence, which are the journal's:
+
+    snapshot    first: u64 generation | u64 replay_from_lsn, a group's number | u64 number of the
+                journal file in which that group is the first | i64 time in ms
+    counter     string name | u64 value
+    queue       u64 queue | u64 next sequence
+    acked       u64 queue | n times (u64 first, u64 last)
+    chunk       u64 queue | u64 file | u64 position | u64 size | u64 first sequence | u64 last |
+                u64 count | i64 least timestamp | i64 greatest timestamp
+    end         last: u64 number of records before it
+
+All of a queue's acked ranges come before its chunks.
+
+Invariants: a snapshot counts as whole when every record checks and the end is there; it gets its
+name when it is synced.  What it says holds together with all journal groups from
+`replay_from_lsn` on, applied over it.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from mypy_extensions import i32, i64
+
+from leveret.store.definition import write_definition
+from leveret.store.format import STATE_DIR
+from leveret.store.record import (
+    ACKED,
+    CHUNK,
+    CONSUMER_OFFSET,
+    COUNTER,
+    DEFINE,
+    END,
+    GROUP_HEADER_BYTES,
+    PUBLISHER_SEQUENCE,
+    QUEUE,
+    REQUEUE,
+    SEED_MASK,
+    SNAPSHOT,
+    TRIM,
+    encode_group_header,
+    encode_record,
+    write_string,
+)
+from leveret.store.segments import ChunkRef
+from leveret.wire.buffer import BytesWriter, read_i64_le, write_i32_le, write_i64_le
+
+_RANGES_PER_RECORD_MAX: Final = 4096
+
+
+def state_path(generation: int) -> str:
+    """Return the path of the snapshot `generation`."""
+    return f"{STATE_DIR}/{generation:016d}"
+
+
+def state_generation(name: str) -> int:
+    """Return the generation of the snapshot called `name`, or -1 if it is not one."""
+    return int(name) if len(name) == 16 and name.isdecimal() else -1
+
+
+def snapshot_seed(seed: int) -> int:
+    """Return the seed for snapshots of the store whose seed is `seed`."""
+    return seed ^ SEED_MASK
+
+
+@final
+class SnapshotHead:
+    """What a snapshot's first record says."""
+
+    def __init__(
+        self, generation: i64, replay_from_lsn: i64, journal_file: i64, time_ms: i64
+    ) -> None:
+        self.generation: Final[i64] = generation
+        self.replay_from_lsn: Final[i64] = replay_from_lsn
+        self.journal_file: Final[i64] = journal_file
+        self.time_ms: Final[i64] = time_ms
+
+
+def read_snapshot_head(data: bytes, position: i64) -> SnapshotHead:
+    """Return the payload of the first record, which lies at `position`."""
+    return SnapshotHead(
+        read_i64_le(data, position),
+        read_i64_le(data, position + 8),
+        read_i64_le(data, position + 16),
+        read_i64_le(data, position + 24),
+    )
+
+
+def read_chunk_ref(data: bytes, position: i64) -> ChunkRef:
+    """Return the reference in a chunk record, behind the queue's id."""
+    return ChunkRef(
+        read_i64_le(data, position),
+        read_i64_le(data, position + 8),
+        read_i64_le(data, position + 16),
+        read_i64_le(data, position + 24),
+        read_i64_le(data, position + 32),
+        read_i64_le(data, position + 40),
+        read_i64_le(data, position + 48),
+        read_i64_le(data, position + 56),
+    )
+
+
+@final
+class SnapshotWriter:
+    """Gathers a snapshot's records; `take` hands over what is there, so that none is held long."""
+
+    def __init__(self, seed: int, head: SnapshotHead) -> None:
+        self.head: Final = head
+        self._seed = snapshot_seed(seed)
+        self._record_seed: int = self._seed ^ int(head.generation)
+        self._out = BytesWriter()
+        self._records: i64 = 0
+        self._size: i64 = 0
+        writer = BytesWriter()
+        write_i64_le(writer, head.generation)
+        write_i64_le(writer, head.replay_from_lsn)
+        write_i64_le(writer, head.journal_file)
+        write_i64_le(writer, head.time_ms)
+        self._add(SNAPSHOT, writer)
+
+    def counter(self, name: str, value: i64) -> None:
+        """Add a counter."""
+        writer = BytesWriter()
+        write_string(writer, name.encode())
+        write_i64_le(writer, value)
+        self._add(COUNTER, writer)
+
+    def define(self, kind: str, definition: dict[str, object]) -> None:
+        """Add a definition."""
+        writer = BytesWriter()
+        write_definition(writer, kind, definition)
+        self._add(DEFINE, writer)
+
+    def queue(self, queue_id: i64, next_sequence: i64) -> None:
+        """Add a queue's next sequence."""
+        writer = BytesWriter()
+        write_i64_le(writer, queue_id)
+        write_i64_le(writer, next_sequence)
+        self._add(QUEUE, writer)
+
+    def acked(self, queue_id: i64, ranges: list[tuple[int, int]]) -> None:
+        """Add ranges of sequences that are gone from a queue's chunks."""
+        for start in range(0, len(ranges), _RANGES_PER_RECORD_MAX):
+            writer = BytesWriter()
+            write_i64_le(writer, queue_id)
+            for first, last in ranges[start : start + _RANGES_PER_RECORD_MAX]:
+                write_i64_le(writer, first)
+                write_i64_le(writer, last)
+            self._add(ACKED, writer)
+
+    def chunk(self, queue_id: i64, ref: ChunkRef) -> None:
+        """Add a chunk of a queue."""
+        writer = BytesWriter()
+        write_i64_le(writer, queue_id)
+        write_i64_le(writer, ref.file_number)
+        write_i64_le(writer, ref.position)
+        write_i64_le(writer, ref.size)
+        write_i64_le(writer, ref.first)
+        write_i64_le(writer, ref.last)
+        write_i64_le(writer, ref.count)
+        write_i64_le(writer, ref.min_timestamp)
+        write_i64_le(writer, ref.max_timestamp)
+        self._add(CHUNK, writer)
+
+    def delivery_count(self, queue_id: i64, sequence: i64, count: i64) -> None:
+        """Add how often a message of an older chunk was delivered."""
+        writer = BytesWriter()
+        write_i64_le(writer, queue_id)
+        write_i64_le(writer, sequence)
+        write_i32_le(writer, i32(count))
+        self._add(REQUEUE, writer)
+
+    def trim(self, queue_id: i64, first_offset: i64) -> None:
+        """Add where a stream begins."""
+        writer = BytesWriter()
+        write_i64_le(writer, queue_id)
+        write_i64_le(writer, first_offset)
+        self._add(TRIM, writer)
+
+    def consumer_offset(self, queue_id: i64, consumer: bytes, offset: i64) -> None:
+        """Add how far a named consumer of a stream has come."""
+        self._add_named(CONSUMER_OFFSET, queue_id, consumer, offset)
+
+    def publisher_sequence(self, queue_id: i64, publisher: bytes, sequence: i64) -> None:
+        """Add the newest sequence that a named publisher sent."""
+        self._add_named(PUBLISHER_SEQUENCE, queue_id, publisher, sequence)
+
+    def end(self) -> bytes:
+        """Add the last record; return the header that belongs before all of them."""
+        writer = BytesWriter()
+        write_i64_le(writer, self._records)
+        self._add(END, writer)
+        generation = self.head.generation
+        return encode_group_header(
+            self._seed, int(generation), generation, self._size, 0, self._records
+        )
+
+    @property
+    def waiting(self) -> int:
+        """The bytes that `take` would return."""
+        return len(self._out)
+
+    def take(self) -> bytes:
+        """Return the records added since the last take."""
+        data = self._out.getvalue()
+        self._out = BytesWriter()
+        return data
+
+    def _add_named(self, kind: i64, queue_id: i64, name: bytes, value: i64) -> None:
+        """Add a number that a queue keeps under a name."""
+        writer = BytesWriter()
+        write_i64_le(writer, queue_id)
+        write_string(writer, name)
+        write_i64_le(writer, value)
+        self._add(kind, writer)
+
+    def _add(self, kind: i64, payload: BytesWriter) -> None:
+        """Add a record."""
+        record = encode_record(int(kind), payload.getvalue(), self._record_seed)
+        self._out.write(record)
+        self._records += 1
+        self._size += len(record)
+
+
+#: The first record lies behind the group's header, which is written last.
+SNAPSHOT_RECORDS_AT: Final = GROUP_HEADER_BYTES
