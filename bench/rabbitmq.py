@@ -25,6 +25,7 @@ from typing import Final, Self
 SCRIPT: Final = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 
 START_SECONDS_MAX: Final = 90.0
+STOP_SECONDS_MAX: Final = 10.0
 
 READY: Final = "completed with"
 
@@ -50,9 +51,9 @@ def free_ports(count: int) -> list[int]:
 class RabbitMQ:
     """A RabbitMQ node in the foreground of its own session; a context manager."""
 
-    def __init__(self, *, cpus: str | None = None) -> None:
-        """`cpus` is a list for taskset, such as "0"; None leaves the placing to the kernel."""
-        self.cpus = cpus
+    def __init__(self, parent: Path | None = None) -> None:
+        """`parent` is where its directory is made; without one, where temporary files go."""
+        self.parent = parent
         self.port = 0
         self.lines: list[str] = []
         self._ready = threading.Event()
@@ -82,12 +83,11 @@ class RabbitMQ:
             raise RabbitMQError(
                 "rabbitmq-server is not installed (apt-get install rabbitmq-server)"
             )
-        self._directory = Path(tempfile.mkdtemp(prefix="bench-rabbitmq-"))
+        self._directory = Path(tempfile.mkdtemp(prefix="bench-rabbitmq-", dir=self.parent))
         self.port, distribution, epmd = free_ports(3)
         environment = self._environment(self._directory, distribution, epmd)
-        pin = ["taskset", "-c", self.cpus] if self.cpus is not None else []
         self._spawn(["epmd", "-address", "127.0.0.1", "-port", str(epmd)], environment)
-        server = self._spawn([*pin, str(SCRIPT)], environment, stdout=subprocess.PIPE)
+        server = self._spawn([str(SCRIPT)], environment, stdout=subprocess.PIPE)
         threading.Thread(target=self._drain, args=(server,), daemon=True).start()
         if not self._ready.wait(START_SECONDS_MAX) or server.poll() is not None:
             self.stop()
@@ -96,6 +96,7 @@ class RabbitMQ:
 
     def stop(self) -> None:
         """End all its processes and remove its directory."""
+        self._kill_machine()
         for process in reversed(self._processes):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -103,6 +104,14 @@ class RabbitMQ:
         self._processes.clear()
         if self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
+
+    def _kill_machine(self) -> None:
+        """End the Erlang machine first, so that the script that waits for it takes it away."""
+        if self._directory is None:
+            return
+        with contextlib.suppress(OSError, ValueError, subprocess.TimeoutExpired):
+            os.kill(int((self._directory / "pid").read_text()), signal.SIGKILL)
+            self._processes[-1].wait(STOP_SECONDS_MAX)
 
     def _environment(self, directory: Path, distribution: int, epmd: int) -> dict[str, str]:
         return os.environ | {

@@ -1,0 +1,163 @@
+"""The brokers that a bench compares, the load generator, and where each of them runs.
+
+Placing: with two or more cores a broker gets the first one alone or all of them (`--cpus`), the
+generator the last; both sides always get the same.  Data lies on a real disk: a sync on tmpfs costs
+nothing and would compare nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import rabbitmq
+
+BENCH: Final = Path(__file__).resolve().parent
+sys.path.append(str(BENCH.parent / "tests"))
+
+import raw  # noqa: E402 (both lie beside the tests)
+from broker_process import BrokerProcess  # noqa: E402
+
+GENERATOR: Final = BENCH / "amqpload"
+
+#: What the generator prints: published 5 (1/s) confirmed 0 (0/s) delivered 5 (1/s) wall 5.00 …
+_RATES: Final = re.compile(r"(published|confirmed|delivered) \d+ \((\d+)/s\)")
+_LATENCIES: Final = re.compile(r"(p50|p99|p999) (\d+)")
+
+
+class GeneratorError(Exception):
+    """The load generator ended badly; the text is what it said."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """A running broker to put load on."""
+
+    name: str
+    port: int
+
+
+def build_generator() -> None:
+    """Compile the load generator where it is missing or older than its source."""
+    source = BENCH / "amqpload.c"
+    if GENERATOR.exists() and GENERATOR.stat().st_mtime >= source.stat().st_mtime:
+        return
+    subprocess.run(["gcc", "-O2", "-o", str(GENERATOR), str(source)], check=True)
+
+
+def generate(
+    side: Side, flags: Sequence[str], queue: str, seconds: float, cpus: set[int]
+) -> dict[str, float]:
+    """Put load on a broker and return the figures.  Raises: GeneratorError."""
+    command = [str(GENERATOR), "-p", str(side.port), "-Q", queue, "-t", str(seconds), *flags]
+    with placed(cpus):
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+    try:
+        out, error = process.communicate(timeout=seconds * 4 + 60)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        raise GeneratorError(f"{side.name}: no end after {seconds * 4 + 60:.0f} s") from None
+    if process.returncode != 0:
+        raise GeneratorError(f"{side.name}: exit code {process.returncode}: {error.strip()}")
+    figures = {name: float(rate) for name, rate in _RATES.findall(out)}
+    return figures | {name: float(value) for name, value in _LATENCIES.findall(out)}
+
+
+@contextlib.contextmanager
+def placed(cpus: set[int]) -> Iterator[None]:
+    """Start processes on these cores only: a child has its parent's."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cpus & before or before)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def cores(broker_cpus: str) -> tuple[set[int], set[int]]:
+    """Return the cores of a broker and of the generator for `one` or `all`."""
+    every = sorted(os.sched_getaffinity(0))
+    broker = set(every[:1]) if broker_cpus == "one" else set(every)
+    return broker, set(every[-1:])
+
+
+@contextlib.contextmanager
+def leveret(python: str, name: str, directory: Path, cpus: set[int]) -> Iterator[Side]:
+    """Run the Leveret that a Python has installed."""
+    data = Path(tempfile.mkdtemp(prefix="bench-leveret-", dir=directory))
+    process = BrokerProcess(data, python=python)
+    try:
+        with placed(cpus):
+            process.start()
+        yield Side(name, process.port)
+    finally:
+        process.kill()
+        shutil.rmtree(data, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def rabbit(directory: Path, cpus: set[int]) -> Iterator[Side]:
+    """Run Debian's RabbitMQ."""
+    broker = rabbitmq.RabbitMQ(directory)
+    try:
+        with placed(cpus):
+            broker.start()
+        yield Side(f"RabbitMQ {broker.version}", broker.port)
+    finally:
+        broker.stop()
+
+
+def first_confirm(port: int) -> None:
+    """Declare a durable queue and publish to it; return when the message is confirmed."""
+    with raw.Connection("127.0.0.1", port).handshake() as connection:
+        connection.open_channel(1)
+        connection.declare(1, "bench-start", durable=True)
+        connection.call(1, "confirm.select")
+        connection.send(raw.publish(1, "", "bench-start", b"x" * 16, delivery_mode=2))
+        assert connection.expect(1, "basic.ack").delivery_tag == 1  # noqa: S101 (as a test)
+
+
+def has_broker(python: str) -> bool:
+    """Whether the Leveret of a Python has a broker to start."""
+    question = "import leveret.app"
+    done = subprocess.run([python, "-c", question], capture_output=True, check=False)
+    return done.returncode == 0
+
+
+def version(python: str) -> str:
+    """Return what `leveret --version` says: the build is in it."""
+    command = [python, "-m", "leveret", "--version"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def machine() -> dict[str, str]:
+    """Return what a figure depends on beside the code."""
+    found = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
+    return {
+        "processor": found[1] if found else "unknown",
+        "cores": str(len(os.sched_getaffinity(0))),
+        "python": sys.version.split()[0],
+        "load": " ".join(f"{load:.2f}" for load in os.getloadavg()),
+    }
+
+
+def filesystem(directory: Path) -> str:
+    """Return the type of the filesystem that a directory is on."""
+    command = ["findmnt", "--json", "--output", "FSTYPE", "--target", str(directory)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        return "unknown"
+    return str(json.loads(done.stdout)["filesystems"][0]["fstype"])
