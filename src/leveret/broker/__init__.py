@@ -1,1 +1,1 @@
-"""The AMQP model: vhosts, exchanges, queues, bindings, consumers.  It does no I/O."""
+"""The AMQP model: vhosts, exchanges, bindings, queues, streams and consumers.  No I/O, no clock."""

@@ -1,0 +1,198 @@
+"""The arguments of declares: which are known, what they may hold, when two declares are the same.
+
+What a queue, an exchange or a consumer does with an argument is its own matter; here is only the
+judgement of values.  An unknown argument is kept and has no effect, as in RabbitMQ.
+
+Source: behaviours 45 and 46; the texts follow RabbitMQ, because clients match on them.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from leveret.errors import PreconditionFailed
+
+Arguments = dict[str, object]
+
+#: Queue types and what each means here; `quorum` is taken as a durable classic queue.
+QUEUE_TYPES: Final = ("classic", "quorum", "stream")
+
+_COUNTS: Final = (
+    "x-expires",
+    "x-message-ttl",
+    "x-max-length",
+    "x-max-length-bytes",
+    "x-max-priority",
+    "x-delivery-limit",
+    "x-stream-max-segment-size-bytes",
+    "x-consumer-timeout",
+)
+_STRINGS: Final = (
+    "x-dead-letter-exchange",
+    "x-dead-letter-routing-key",
+    "x-overflow",
+    "x-queue-type",
+    "x-queue-mode",
+    "x-max-age",
+    "x-dead-letter-strategy",
+    "x-queue-leader-locator",
+)
+_OVERFLOWS: Final = ("drop-head", "reject-publish", "reject-publish-dlx")
+
+#: Arguments that make a redeclare inequivalent when they differ (RabbitMQ checks these alone).
+_COMPARED: Final = (
+    "x-expires",
+    "x-message-ttl",
+    "x-dead-letter-exchange",
+    "x-dead-letter-routing-key",
+    "x-max-length",
+    "x-max-length-bytes",
+    "x-max-priority",
+    "x-overflow",
+    "x-queue-type",
+    "x-queue-mode",
+    "x-single-active-consumer",
+    "x-delivery-limit",
+    "x-max-age",
+    "x-stream-max-segment-size-bytes",
+)
+
+_AGE_UNITS_SECONDS: Final = {
+    "Y": 31_536_000,
+    "M": 2_592_000,
+    "D": 86_400,
+    "h": 3600,
+    "m": 60,
+    "s": 1,
+}
+
+
+def is_int(value: object) -> bool:
+    """Tell whether `value` is an integer of any width (a boolean is none)."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def age_seconds(text: str) -> int:
+    """Return the seconds that an age such as `7D` or `30s` means.
+
+    Raises: ValueError when `text` is no positive number followed by one of Y M D h m s.
+    """
+    unit = _AGE_UNITS_SECONDS.get(text[-1:])
+    number = text[:-1]
+    if unit is None or not number.isascii() or not number.isdigit():
+        raise ValueError(text)
+    return int(number) * unit
+
+
+def int_argument(arguments: Arguments, name: str) -> int:
+    """Return a checked integer argument, or -1 where it is absent."""
+    value = arguments.get(name)
+    return value if isinstance(value, int) else -1
+
+
+def check_queue_arguments(arguments: Arguments, where: str) -> None:
+    """Refuse values that no queue could honour; `where` names the queue in the error.
+
+    Raises: PreconditionFailed (406).
+    """
+    for name in _COUNTS:
+        if name in arguments:
+            _check_count(arguments[name], name, where)
+    for name in _STRINGS:
+        if name in arguments and not isinstance(arguments[name], str):
+            raise _invalid(name, where, f"{{unacceptable_type,{type_name(arguments[name])}" + "}")
+    _check_choices(arguments, where)
+
+
+def _check_count(value: object, name: str, where: str) -> None:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise _invalid(name, where, "{unacceptable_type," + type_name(value) + "}")
+    if value < 0 or (name == "x-expires" and value == 0):
+        raise _invalid(
+            name, where, "{value_" + ("zero" if value == 0 else "negative") + f",{value}}}"
+        )
+    if name == "x-max-priority" and value > 255:
+        raise _invalid(name, where, f"{{max_value_exceeded,{value}}}")
+
+
+def _check_choices(arguments: Arguments, where: str) -> None:
+    kind = arguments.get("x-queue-type")
+    if isinstance(kind, str) and kind not in QUEUE_TYPES:
+        raise _invalid("x-queue-type", where, f"\"unsupported queue type '{kind}'\"")
+    overflow = arguments.get("x-overflow")
+    if isinstance(overflow, str) and overflow not in _OVERFLOWS:
+        raise _invalid("x-overflow", where, f"\"invalid overflow '{overflow}'\"")
+    age = arguments.get("x-max-age")
+    if isinstance(age, str):
+        try:
+            age_seconds(age)
+        except ValueError:
+            raise _invalid("x-max-age", where, '"invalid_max_age"') from None
+    if "x-dead-letter-routing-key" in arguments and "x-dead-letter-exchange" not in arguments:
+        raise _invalid("x-dead-letter-routing-key", where, "routing_key_but_no_dlx_defined")
+
+
+def _invalid(name: str, where: str, why: str) -> PreconditionFailed:
+    return PreconditionFailed(f"invalid arg '{name}' for {where}: {why}")
+
+
+def type_name(value: object) -> str:
+    """Return the name that RabbitMQ gives to the type of a table value, for error texts."""
+    if isinstance(value, bool):
+        return "bool"
+    if isinstance(value, int):
+        return "signedint" if -(2**31) <= value < 2**31 else "long"
+    if isinstance(value, float):
+        return "double"
+    if isinstance(value, str | bytes):
+        return "longstr"
+    if isinstance(value, dict):
+        return "table"
+    if isinstance(value, list):
+        return "array"
+    return "void" if value is None else "timestamp"
+
+
+def check_equivalent(current: Arguments, received: Arguments, where: str) -> None:
+    """Refuse a redeclare whose known arguments differ; integers compare by value, not by width.
+
+    Raises: PreconditionFailed (406).
+    """
+    for name in _COMPARED:
+        mine = current.get(name)
+        theirs = received.get(name)
+        if name == "x-queue-type":
+            mine = mine or "classic"
+            theirs = theirs or "classic"
+        check_same(name, where, theirs, mine)
+
+
+def check_same(name: str, where: str, received: object, current: object) -> None:
+    """Refuse an argument that differs.  Raises: PreconditionFailed (406)."""
+    integers = is_int(received) and is_int(current)
+    if (integers or type_name(received) == type_name(current)) and received == current:
+        return
+    if received is not None and current is not None:
+        raise differs(name, where, received, current)
+    raise PreconditionFailed(
+        f"inequivalent arg '{name}' for {where}: "
+        f"received {_said(received)} but current is {_said(current)}"
+    )
+
+
+def _said(value: object) -> str:
+    if value is None:
+        return "none"
+    return f"the value '{value}' of type '{type_name(value)}'"
+
+
+def differs(name: str, where: str, received: object, current: object) -> PreconditionFailed:
+    """Return the error of a redeclare whose attribute `name` differs."""
+    return PreconditionFailed(
+        f"inequivalent arg '{name}' for {where}: "
+        f"received '{_plain(received)}' but current is '{_plain(current)}'"
+    )
+
+
+def _plain(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,131 @@
+"""An exchange: a name, attributes and the bindings from it.  Its type decides what matches.
+
+The types are siblings in `exchanges/`; each keeps its own index of the bindings and answers which
+of them match.  Routing over several exchanges is in `Routing`: it visits each exchange and takes
+each queue once, so cycles end and a queue that matched twice gets one copy (behaviours 36, 37).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+from mypy_extensions import i64, mypyc_attr
+
+from leveret.wire.properties import property_headers
+
+if TYPE_CHECKING:
+    from leveret.broker.binding import Binding
+    from leveret.broker.queue import Queue
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Exchange:
+    """What all exchange types share."""
+
+    def __init__(
+        self,
+        name: str,
+        kind: str,
+        durable: bool,
+        auto_delete: bool,
+        internal: bool,
+        arguments: dict[str, object],
+    ) -> None:
+        self.name = name
+        self.kind = kind
+        self.durable = durable
+        self.auto_delete = auto_delete
+        self.internal = internal
+        self.arguments = arguments
+        alternate = arguments.get("alternate-exchange")
+        self.alternate = alternate if isinstance(alternate, str) else ""
+        #: Bindings from this exchange by identity.
+        self.bindings: dict[tuple[bool, str, str, bytes], Binding] = {}
+        #: Bindings to this exchange, which go when it is deleted.
+        self.bound_from: list[Binding] = []
+        self.deleted = False
+        #: The group of the journal that holds its definition.
+        self.define_group: i64 = 0
+        self.published_in: i64 = 0
+
+    def add(self, binding: Binding) -> None:
+        """Put `binding` into the index of this type."""
+        raise RuntimeError("an exchange type indexes its bindings")
+
+    def remove(self, binding: Binding) -> None:
+        """Take `binding` out of the index of this type."""
+        raise RuntimeError("an exchange type indexes its bindings")
+
+    def route(self, routing: Routing) -> None:
+        """Give `routing` every binding that matches."""
+        raise RuntimeError("an exchange type routes")
+
+    def definition(self, vhost: str) -> dict[str, object]:
+        """Return the exchange as its journal record holds it."""
+        return {
+            "vhost": vhost,
+            "name": self.name,
+            "type": self.kind,
+            "auto_delete": self.auto_delete,
+            "internal": self.internal,
+            "arguments": self.arguments,
+        }
+
+
+@final
+class Routing:
+    """The routing of one message, or of one routing key when the result does not depend on more.
+
+    After `run`, `queues` holds each matched queue once and `dynamic` tells that message headers
+    were looked at, so that the result holds for this message alone.
+    """
+
+    def __init__(self, routing_key: str, properties: bytes) -> None:
+        self.routing_key = routing_key
+        self.properties = properties
+        self.queues: list[Queue] = []
+        self.dynamic = False
+        self._headers: dict[str, object] | None = None
+        self._seen_queues: set[Queue] = set()
+        self._pending: list[Exchange] = []
+        self._visited: set[Exchange] = set()
+        self._matched = False
+
+    def headers(self) -> dict[str, object]:
+        """Return the message's headers, decoded once; empty when it has none."""
+        self.dynamic = True
+        if self._headers is None:
+            self._headers = (property_headers(self.properties) if self.properties else None) or {}
+        return self._headers
+
+    def take(self, binding: Binding) -> None:
+        """Take a binding that matched."""
+        self._matched = True
+        if binding.queue is not None:
+            self.take_queue(binding.queue)
+        elif binding.exchange is not None:
+            self._visit(binding.exchange)
+
+    def take_queue(self, queue: Queue) -> None:
+        """Take a queue that matched, once."""
+        self._matched = True
+        if queue not in self._seen_queues:
+            self._seen_queues.add(queue)
+            self.queues.append(queue)
+
+    def _visit(self, exchange: Exchange) -> None:
+        if exchange not in self._visited:
+            self._visited.add(exchange)
+            self._pending.append(exchange)
+
+    def run(self, exchange: Exchange, exchanges: dict[str, Exchange]) -> None:
+        """Route from `exchange`; `exchanges` are those of the vhost, for alternate ones."""
+        self._visit(exchange)
+        while self._pending:
+            current = self._pending.pop()
+            self._matched = False
+            current.route(self)
+            if not self._matched and current.alternate:
+                alternate = exchanges.get(current.alternate)
+                if alternate is not None:
+                    self._visit(alternate)

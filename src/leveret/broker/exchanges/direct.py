@@ -1,0 +1,38 @@
+"""The direct exchange: the routing key is the binding key (AMQP 0-9-1 section 3.1.3.1)."""
+
+from __future__ import annotations
+
+from leveret.broker.binding import Binding
+from leveret.broker.exchange import Exchange, Routing
+
+
+class DirectExchange(Exchange):
+    """Bindings by their key."""
+
+    def __init__(
+        self,
+        name: str,
+        kind: str,
+        durable: bool,
+        auto_delete: bool,
+        internal: bool,
+        arguments: dict[str, object],
+    ) -> None:
+        super().__init__(name, kind, durable, auto_delete, internal, arguments)
+        self.by_key: dict[str, list[Binding]] = {}
+
+    def add(self, binding: Binding) -> None:
+        """Index `binding` by its key."""
+        self.by_key.setdefault(binding.binding_key, []).append(binding)
+
+    def remove(self, binding: Binding) -> None:
+        """Forget `binding`."""
+        bindings = self.by_key[binding.binding_key]
+        bindings.remove(binding)
+        if not bindings:
+            del self.by_key[binding.binding_key]
+
+    def route(self, routing: Routing) -> None:
+        """Match the bindings whose key is the routing key."""
+        for binding in self.by_key.get(routing.routing_key, ()):
+            routing.take(binding)

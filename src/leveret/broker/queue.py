@@ -1,0 +1,153 @@
+"""What every queue is, whatever its type: a name, attributes, bindings to it and consumers.
+
+The types are `classic` (messages wait and go when they are acked) and `stream` (messages stay and
+are read at offsets).  A queue hands messages to outlets and writes to the journal; it knows
+nothing of frames.
+
+Invariants: a sequence is used once in the life of a queue; what is journaled of a message is
+written before anything that depends on it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mypy_extensions import i64, mypyc_attr
+
+from leveret.broker.turn import Dispatcher, Link, Turn
+from leveret.errors import AccessRefused
+
+if TYPE_CHECKING:
+    from leveret.broker.binding import Binding
+    from leveret.broker.consumer import Consumer
+    from leveret.message import Message
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Queue(Dispatcher):
+    """The base of the queue types."""
+
+    def __init__(
+        self,
+        turn: Turn,
+        queue_id: i64,
+        name: str,
+        durable: bool,
+        exclusive: bool,
+        auto_delete: bool,
+        arguments: dict[str, object],
+    ) -> None:
+        super().__init__(turn)
+        self.queue_id: i64 = queue_id
+        self.name = name
+        self.durable = durable
+        self.exclusive = exclusive
+        self.auto_delete = auto_delete
+        self.arguments = arguments
+        #: True for queues whose definition is in the journal; an exclusive one ends with its link.
+        self.recorded = durable and not exclusive
+        #: True where every message is journaled, persistent or not (streams).
+        self.keeps_all = False
+        self.owner: Link | None = None
+        self.consumers: list[Consumer] = []
+        self.exclusive_consumer = False
+        self.had_consumer = False
+        self.bindings: list[Binding] = []
+        self.deleted = False
+        self.define_group: i64 = 0
+        self._turn_of: i64 = 0
+        # Counters are plain numbers that only grow; who wants a rate computes it.
+        self.published: i64 = 0
+        self.delivered: i64 = 0
+        self.delivered_no_ack: i64 = 0
+        self.got: i64 = 0
+        self.redelivered: i64 = 0
+        self.acked: i64 = 0
+        self.unacked_count: i64 = 0
+        self.unacked_bytes: i64 = 0
+
+    @property
+    def kind(self) -> str:
+        """The queue type as `x-queue-type` names it."""
+        raise RuntimeError("a queue type has a name")
+
+    def publish(self, message: Message) -> i64:
+        """Take `message`; return its sequence (a stream's: offset)."""
+        raise RuntimeError("a queue type takes messages")
+
+    def ready_count(self) -> i64:
+        """Return how many messages wait for a consumer."""
+        raise RuntimeError("a queue type counts its messages")
+
+    def ready_bytes(self) -> i64:
+        """Return the bytes (bodies and properties) of the messages that wait."""
+        raise RuntimeError("a queue type counts its bytes")
+
+    def ack(self, sequence: i64, message: Message) -> None:
+        """Let go of a delivered message for good."""
+        raise RuntimeError("a queue type hears acks")
+
+    def requeue(self, sequence: i64, message: Message, count: i64) -> None:
+        """Take back a delivered message at its old place; `count` is how often it went out."""
+        raise RuntimeError("a queue type takes messages back")
+
+    def purge(self) -> i64:
+        """Drop the messages that wait; return their number.  Unacked ones stay."""
+        raise RuntimeError("a queue type purges")
+
+    def drop(self) -> None:
+        """Let go of all messages because the queue is deleted."""
+        raise RuntimeError("a queue type drops its messages")
+
+    def attach(self, consumer: Consumer) -> None:
+        """Hear that `consumer` was added."""
+
+    def detach(self, consumer: Consumer) -> None:
+        """Hear that `consumer` was removed."""
+
+    def subscribe(self, consumer: Consumer, where: str) -> None:
+        """Add a consumer; it may get messages from the next dispatch on.
+
+        Raises: AccessRefused (403) when either it or one that is there is exclusive (behaviour 52).
+        """
+        if self.exclusive_consumer or (consumer.exclusive and self.consumers):
+            raise AccessRefused(f"{where} in exclusive use")
+        self.attach(consumer)
+        self.consumers.append(consumer)
+        self.exclusive_consumer = consumer.exclusive
+        self.had_consumer = True
+        self.mark()
+
+    def unsubscribe(self, consumer: Consumer) -> None:
+        """Remove a consumer; what it holds unacked stays unacked (behaviour 53)."""
+        self.consumers.remove(consumer)
+        self.detach(consumer)
+        if consumer.exclusive:
+            self.exclusive_consumer = False
+
+    def next_ready(self) -> Consumer | None:
+        """Return the next consumer in turn that can take a message, or None."""
+        consumers = self.consumers
+        size: i64 = len(consumers)
+        place: i64 = self._turn_of
+        tried: i64 = 0
+        while tried < size:
+            if place >= size:
+                place = 0
+            consumer = consumers[place]
+            place += 1
+            if consumer.ready():
+                self._turn_of = place
+                return consumer
+            tried += 1
+        return None
+
+    def definition(self, vhost: str) -> dict[str, object]:
+        """Return the queue as its journal record holds it."""
+        return {
+            "vhost": vhost,
+            "name": self.name,
+            "id": int(self.queue_id),
+            "auto_delete": self.auto_delete,
+            "arguments": self.arguments,
+        }

@@ -1,0 +1,321 @@
+"""Putting the broker back into the state before its stop, from snapshot and journal.
+
+The store tells records one by one (`Replay`); they are gathered by id, and `finish` builds the
+queues.  Gathering first is what makes the order harmless: a snapshot may already hold a queue that
+replaced one of the same name whose records are replayed once more.
+
+Invariants: nothing is journaled here; no message is dropped but by a record that says so: messages
+of a queue that no record explains are put into a queue of their own.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from leveret.broker.broker import Broker
+from leveret.broker.classic import ClassicQueue
+from leveret.broker.exchanges import make_exchange
+from leveret.broker.source import Returned
+from leveret.broker.stream import Stream
+from leveret.broker.users import User
+from leveret.message import Message
+from leveret.store.ranges import RangeSet
+from leveret.store.replay import Replay
+from leveret.store.segments import ChunkRef
+
+#: Where messages go whose queue no record explains: this and the queue's id.
+ORPHANS: Final = "leveret.recovered."
+
+
+@final
+class RestoredQueue:
+    """What was told of one queue."""
+
+    def __init__(self, queue_id: i64) -> None:
+        self.queue_id: i64 = queue_id
+        self.definition: dict[str, object] | None = None
+        self.messages: dict[i64, Returned] = {}
+        self.next_sequence: i64 = 0
+        self.first_offset: i64 = 0
+        self.redelivered_below: i64 = 0
+        self.chunks: list[ChunkRef] = []
+        self.dead = RangeSet()
+        self.deleted = False
+
+    def is_stream(self) -> bool:
+        """Tell whether it is a stream, as far as is known."""
+        definition = self.definition
+        if definition is None:
+            return False
+        arguments = definition.get("arguments")
+        return isinstance(arguments, dict) and arguments.get("x-queue-type") == "stream"
+
+
+@final
+class Restore(Replay):
+    """Takes what the store tells; `finish` puts it into the broker."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self.queues: dict[i64, RestoredQueue] = {}
+        self.bindings: dict[tuple[str, str, str, str, str, str], dict[str, object]] = {}
+        self.orphaned: list[str] = []
+        #: Messages of durable queues that were put back.
+        self.restored: i64 = 0
+
+    def _queue(self, queue_id: i64) -> RestoredQueue:
+        queue = self.queues.get(queue_id)
+        if queue is None:
+            queue = RestoredQueue(queue_id)
+            self.queues[queue_id] = queue
+        return queue
+
+    # -- definitions ------------------------------------------------------------------------------
+
+    def define(self, kind: str, definition: dict[str, object]) -> None:
+        """Take a definition."""
+        if kind == "vhost":
+            self.broker.restore_vhost(_text(definition, "name"))
+        elif kind == "exchange":
+            self._define_exchange(definition)
+        elif kind == "queue":
+            self._queue(_number(definition, "id")).definition = definition
+        elif kind == "binding":
+            self.bindings[_identity(definition)] = definition
+        elif kind == "user":
+            self._define_user(definition)
+        elif kind == "redelivered":
+            queue = self._queue(_number(definition, "id"))
+            queue.redelivered_below = max(queue.redelivered_below, _number(definition, "below"))
+
+    def _define_user(self, definition: dict[str, object]) -> None:
+        password_hash = definition.get("password_hash")
+        tags = definition.get("tags")
+        if isinstance(password_hash, bytes):
+            names = [str(tag) for tag in tags] if isinstance(tags, list) else []
+            self.broker.users.put(User(_text(definition, "name"), password_hash, names))
+
+    def _define_exchange(self, definition: dict[str, object]) -> None:
+        vhost = self.broker.restore_vhost(_text(definition, "vhost"))
+        name = _text(definition, "name")
+        vhost.exchanges[name] = make_exchange(
+            name,
+            _text(definition, "type"),
+            True,
+            definition.get("auto_delete") is True,
+            definition.get("internal") is True,
+            _table(definition, "arguments"),
+        )
+
+    def delete(self, kind: str, definition: dict[str, object]) -> None:
+        """Take out a definition, with the bindings that hang on it."""
+        name = _text(definition, "name") if "name" in definition else ""
+        if kind == "vhost":
+            self.broker.vhosts.pop(name, None)
+        elif kind == "exchange":
+            vhost = self.broker.restore_vhost(_text(definition, "vhost"))
+            vhost.exchanges.pop(name, None)
+            self._unbind(vhost.name, name, "exchange")
+        elif kind == "queue":
+            queue = self._queue(_number(definition, "id"))
+            queue.deleted = True
+            queue.messages.clear()
+            queue.chunks.clear()
+            self._unbind(_text(definition, "vhost"), name, "queue")
+        elif kind == "binding":
+            self.bindings.pop(_identity(definition), None)
+
+    def _unbind(self, vhost: str, name: str, kind: str) -> None:
+        for identity in list(self.bindings):
+            to_it = identity[2] == kind and identity[3] == name
+            from_it = kind == "exchange" and identity[1] == name
+            if identity[0] == vhost and (to_it or from_it):
+                del self.bindings[identity]
+
+    def counter(self, name: str, value: i64) -> None:
+        """Take a counter; only queue ids are counted."""
+        if name == "queue_id":
+            self.broker.ids.used(value)
+
+    # -- messages ---------------------------------------------------------------------------------
+
+    def publish(self, message: Message, targets: list[tuple[int, int]]) -> None:
+        """Put a message into its queues."""
+        for queue_id, sequence in targets:
+            queue = self._queue(queue_id)
+            queue.next_sequence = max(queue.next_sequence, sequence + 1)
+            if not queue.deleted and sequence >= queue.first_offset:
+                queue.messages[sequence] = Returned(sequence, message, 0)
+
+    def ack(self, queue_id: i64, first: i64, last: i64) -> None:
+        """Take messages out for good."""
+        queue = self._queue(queue_id)
+        queue.next_sequence = max(queue.next_sequence, last + 1)
+        messages = queue.messages
+        if last - first < len(messages):
+            sequence: i64 = first
+            while sequence <= last:
+                messages.pop(sequence, None)
+                sequence += 1
+        else:
+            for held in [held for held in messages if first <= held <= last]:
+                del messages[held]
+        queue.dead.add(first, last)
+
+    def requeue(self, queue_id: i64, sequence: i64, delivery_count: i64) -> None:
+        """Set how often a message was handed out."""
+        returned = self._queue(queue_id).messages.get(sequence)
+        if returned is not None:
+            returned.count = delivery_count
+
+    def purge(self, queue_id: i64, below_sequence: i64) -> None:
+        """Take out all messages below a sequence."""
+        if below_sequence > 0:
+            self.ack(queue_id, 0, below_sequence - 1)
+
+    def trim(self, queue_id: i64, first_offset: i64) -> None:
+        """Let a stream begin later."""
+        queue = self._queue(queue_id)
+        queue.first_offset = max(queue.first_offset, first_offset)
+        for offset in [offset for offset in queue.messages if offset < first_offset]:
+            del queue.messages[offset]
+
+    # -- from the snapshot ------------------------------------------------------------------------
+
+    def queue(self, queue_id: i64, next_sequence: i64) -> None:
+        """Set the next sequence of a queue."""
+        queue = self._queue(queue_id)
+        queue.next_sequence = max(queue.next_sequence, next_sequence)
+
+    def acked(self, queue_id: i64, first: i64, last: i64) -> None:
+        """Remember what is gone from a queue's chunks, for the next checkpoint."""
+        self._queue(queue_id).dead.add(first, last)
+
+    def chunk(self, queue_id: i64, ref: ChunkRef) -> bool:
+        """Learn of a chunk; a queue wants its messages now, a stream reads them when asked."""
+        queue = self._queue(queue_id)
+        queue.chunks.append(ref)
+        return not queue.is_stream()
+
+    def chunk_message(
+        self,
+        queue_id: i64,
+        sequence: i64,
+        message: Message,
+        delivery_count: i64,
+        expiry_ms: i64,
+        priority: i64,
+    ) -> None:
+        """Put a live message of a chunk into its queue."""
+        queue = self._queue(queue_id)
+        queue.next_sequence = max(queue.next_sequence, sequence + 1)
+        queue.messages[sequence] = Returned(sequence, message, delivery_count)
+
+    # -- the end ----------------------------------------------------------------------------------
+
+    def finish(self, unclean: bool) -> None:
+        """Build queues and bindings; after an unclean stop every message counts as redelivered."""
+        for queue_id in sorted(self.queues):
+            self.broker.ids.used(queue_id)
+            queue = self.queues[queue_id]
+            if queue.deleted:
+                continue
+            if queue.definition is None:
+                if not queue.messages and not queue.chunks:
+                    continue
+                self._explain(queue)
+            self._build(queue, unclean)
+        for definition in self.bindings.values():
+            self._bind(definition)
+
+    def _explain(self, queue: RestoredQueue) -> None:
+        """Give a queue that no record explains a name, so that nothing of it is lost."""
+        name = f"{ORPHANS}{queue.queue_id}"
+        vhost = self.broker.restore_vhost("/")
+        queue.definition = {
+            "vhost": vhost.name,
+            "name": name,
+            "id": int(queue.queue_id),
+            "auto_delete": False,
+            "arguments": {},
+        }
+        self.broker.turn.journal.define("queue", queue.definition)
+        self.orphaned.append(name)
+
+    def _build(self, restored: RestoredQueue, unclean: bool) -> None:
+        definition = restored.definition
+        assert definition is not None
+        vhost = self.broker.restore_vhost(_text(definition, "vhost"))
+        queue = vhost.make_queue(
+            restored.queue_id,
+            _text(definition, "name"),
+            True,
+            False,
+            definition.get("auto_delete") is True,
+            _table(definition, "arguments"),
+        )
+        messages = [restored.messages[sequence] for sequence in sorted(restored.messages)]
+        self.restored += len(messages)
+        if isinstance(queue, Stream):
+            for ref in restored.chunks:
+                queue.restore_block(ref)
+            for item in messages:
+                queue.restore_message(item.sequence, item.message)
+            queue.restore_end(restored.first_offset, restored.next_sequence)
+        elif isinstance(queue, ClassicQueue):
+            queue.restore(messages, max(restored.next_sequence, 1), unclean)
+            queue.redelivered_below = max(queue.redelivered_below, restored.redelivered_below)
+            queue.chunks = restored.chunks
+            queue.dead = restored.dead
+
+    def _bind(self, definition: dict[str, object]) -> None:
+        """Put a binding back whose ends are there (their deletes were replayed before)."""
+        vhost = self.broker.restore_vhost(_text(definition, "vhost"))
+        source = vhost.exchanges.get(_text(definition, "source"))
+        to_queue = _text(definition, "destination_type") == "queue"
+        destination = _text(definition, "destination")
+        ends = vhost.queues if to_queue else vhost.exchanges
+        if source is not None and destination in ends:
+            vhost.restore_binding(
+                source,
+                destination,
+                to_queue,
+                _text(definition, "routing_key"),
+                _table(definition, "arguments"),
+            )
+
+
+def _identity(definition: dict[str, object]) -> tuple[str, str, str, str, str, str]:
+    """Return what makes a binding's record unique; arguments compare by what they hold."""
+    arguments = _table(definition, "arguments")
+    return (
+        _text(definition, "vhost"),
+        _text(definition, "source"),
+        _text(definition, "destination_type"),
+        _text(definition, "destination"),
+        _text(definition, "routing_key"),
+        repr(sorted(arguments.items(), key=_first)),
+    )
+
+
+def _first(item: tuple[str, object]) -> str:
+    return item[0]
+
+
+def _text(definition: dict[str, object], field: str) -> str:
+    value = definition.get(field, "")
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "surrogateescape")
+    return value if isinstance(value, str) else str(value)
+
+
+def _number(definition: dict[str, object], field: str) -> int:
+    value = definition.get(field, 0)
+    return value if isinstance(value, int) else 0
+
+
+def _table(definition: dict[str, object], field: str) -> dict[str, object]:
+    value = definition.get(field)
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,153 @@
+"""Where a queue's messages are read from: one reading interface for memory, chunks and streams.
+
+A source yields messages in the growing order of their sequences (a stream's: offsets).  A queue
+reads the source whose first sequence is lowest, so that requeued and recovered messages come
+before newer ones whatever the order in which they came to lie there.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import Final, final
+
+from mypy_extensions import i64, mypyc_attr
+
+from leveret.message import Address, Message
+
+#: What `first` answers when there is nothing to read.
+NOTHING: Final = -1
+
+#: What a taken place in a window holds, so that the message itself can go.
+_TAKEN: Final = Message(Address(b"", b""), b"", b"", 0, False)
+
+#: Taken places at the head of a window that are worth moving the rest for.
+_COMPACT_AT: Final = 4096
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class MessageSource:
+    """Messages in the order of their sequences."""
+
+    def first(self) -> i64:
+        """Return the sequence of the message that `take` would give, or NOTHING."""
+        raise RuntimeError("a source says what comes first")
+
+    def take(self) -> Message:
+        """Return the first message and move on; only when `first` is not NOTHING."""
+        raise RuntimeError("a source says what it gives")
+
+    def count(self) -> i64:
+        """Return how many messages can be taken."""
+        raise RuntimeError("a source says how much it holds")
+
+
+@final
+class Window(MessageSource):
+    """The newest messages, in memory, without a gap: the sequence is the place.
+
+    A list with a moving head is used because a step costs about 6 ns where a deque's costs 29.
+    """
+
+    def __init__(self, next_sequence: i64) -> None:
+        self.items: list[Message] = []
+        self.head: i64 = 0
+        #: The sequence of the message at `head`.
+        self.head_sequence: i64 = next_sequence
+        #: The sequence that the next message gets.
+        self.next_sequence: i64 = next_sequence
+
+    def append(self, message: Message) -> i64:
+        """Put `message` at the tail; return its sequence."""
+        sequence = self.next_sequence
+        self.items.append(message)
+        self.next_sequence = sequence + 1
+        return sequence
+
+    def first(self) -> i64:
+        """Return the sequence at the head, or NOTHING."""
+        if self.head_sequence == self.next_sequence:
+            return NOTHING
+        return self.head_sequence
+
+    def take(self) -> Message:
+        """Return the message at the head and move on."""
+        head = self.head
+        items = self.items
+        message = items[head]
+        items[head] = _TAKEN
+        head += 1
+        self.head_sequence += 1
+        if self.head_sequence == self.next_sequence:
+            items.clear()
+            head = 0
+        elif head >= _COMPACT_AT and head * 2 >= len(items):
+            del items[:head]
+            head = 0
+        self.head = head
+        return message
+
+    def count(self) -> i64:
+        """Return how many messages wait."""
+        return self.next_sequence - self.head_sequence
+
+    def restart(self, next_sequence: i64) -> None:
+        """Drop all; the next message gets `next_sequence`, which is never lower than before."""
+        self.items = []
+        self.head = 0
+        self.head_sequence = next_sequence
+        self.next_sequence = next_sequence
+
+    def waiting(self) -> list[Message]:
+        """Return the messages that wait, the oldest first; sequences count from `head_sequence`."""
+        return self.items[self.head :]
+
+
+@final
+@mypyc_attr(acyclic=True)
+class Returned:
+    """A message back in its queue, with its old place and how often it was handed out."""
+
+    def __init__(self, sequence: i64, message: Message, count: i64) -> None:
+        self.sequence: i64 = sequence
+        self.message = message
+        self.count: i64 = count
+
+
+@final
+class Returns(MessageSource):
+    """Messages that came back (requeued or recovered), in any order, read by their old places.
+
+    A heap costs about 3 µs a step: it holds only what came back out of order.  What is appended in
+    order, as recovery does, is a list.
+    """
+
+    def __init__(self) -> None:
+        self.heap: list[tuple[int, Returned]] = []
+        #: The `count` of the message taken last.
+        self.taken_count: i64 = 0
+
+    def put(self, returned: Returned) -> None:
+        """Add a message at its old place."""
+        heapq.heappush(self.heap, (returned.sequence, returned))
+
+    def fill(self, returned: list[Returned]) -> None:
+        """Start with messages that are in order already (a sorted list is a heap)."""
+        self.heap = [(item.sequence, item) for item in returned]
+
+    def first(self) -> i64:
+        """Return the lowest sequence, or NOTHING."""
+        return self.heap[0][0] if self.heap else NOTHING
+
+    def take(self) -> Message:
+        """Return the message with the lowest sequence and move on."""
+        returned = heapq.heappop(self.heap)[1]
+        self.taken_count = returned.count
+        return returned.message
+
+    def count(self) -> i64:
+        """Return how many messages came back and still wait."""
+        return len(self.heap)
+
+    def waiting(self) -> list[Returned]:
+        """Return what waits in the order of the sequences."""
+        return [item for _, item in sorted(self.heap)]

@@ -1,0 +1,436 @@
+"""The stream: messages stay, each at an offset, and any number of consumers read them.
+
+Messages lie in blocks of at most a chunk's size.  The newest blocks are in memory; a block that a
+checkpoint wrote out is a chunk in a file and is read back when somebody wants it.  Acks are credit
+and remove nothing; retention removes whole blocks from the front.
+
+Invariants: only synced offsets are visible; offsets have no gaps; the last block is in memory.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from leveret.broker.arguments import age_seconds, int_argument
+from leveret.broker.consumer import Consumer
+from leveret.broker.queue import Queue
+from leveret.broker.source import NOTHING, MessageSource
+from leveret.broker.turn import ChunkWanted, Turn
+from leveret.chunk import ChunkDamaged, RecordDamaged
+from leveret.errors import NotImplementedFault, PreconditionFailed
+from leveret.limits import CHUNK_BYTES_MAX, CHUNK_RECORDS_MAX
+from leveret.message import Message
+from leveret.store.segments import ChunkRef, check_chunk
+from leveret.wire.tables import Timestamp
+
+#: Blocks of one stream that were read back from files and stay in memory for other readers.
+_LOADED_MAX: Final = 16
+
+
+@final
+class Block:
+    """Consecutive messages of a stream: in memory, in a file, or both."""
+
+    def __init__(self, first: i64) -> None:
+        self.first: i64 = first
+        self.count: i64 = 0
+        self.size: i64 = 0
+        self.timestamp_min: i64 = 0
+        self.timestamp_max: i64 = 0
+        #: None while the messages lie only in the file; a message that was found damaged is None.
+        self.messages: list[Message | None] | None = []
+        #: Where the chunk lies; None while it is in no file.
+        self.ref: ChunkRef | None = None
+        self.wanted = False
+
+    def add(self, message: Message) -> None:
+        """Append a message to a block in memory."""
+        messages = self.messages
+        assert messages is not None
+        if self.count == 0:
+            self.timestamp_min = message.timestamp_ms
+        self.timestamp_max = max(self.timestamp_max, message.timestamp_ms)
+        messages.append(message)
+        self.count += 1
+        self.size += message.size
+
+
+@final
+class BlockWanted(ChunkWanted):
+    """The request to read a block back."""
+
+    def __init__(self, stream: Stream, block: Block, ref: ChunkRef) -> None:
+        super().__init__(ref)
+        self.stream = stream
+        self.block = block
+
+    def arrived(self, data: bytes) -> None:
+        """Put the messages into the block and let the readers go on."""
+        self.stream.loaded(self.block, data)
+
+
+@final
+class StreamReader(MessageSource):
+    """One consumer's place in a stream."""
+
+    def __init__(self, stream: Stream, offset: i64) -> None:
+        self.stream = stream
+        #: The offset of the message that is next.
+        self.offset: i64 = offset
+        self.block: Block | None = None
+
+    def first(self) -> i64:
+        """Return the offset that is next, or NOTHING (end, or not read from its file yet)."""
+        stream = self.stream
+        while self.offset < stream.visible_end:
+            block = self.block
+            if block is None or not block.first <= self.offset < block.first + block.count:
+                block = self._enter()
+                if block is None:
+                    return NOTHING
+            messages = block.messages
+            if messages is None:
+                stream.want(block)
+                return NOTHING
+            if messages[self.offset - block.first] is not None:
+                return self.offset
+            # Damage took this message; the next one is what there is.
+            self.offset += 1
+        return NOTHING
+
+    def _enter(self) -> Block | None:
+        """Go to the block of the offset, or over a gap to the next one; None at the end."""
+        stream = self.stream
+        self.offset = max(self.offset, stream.first_offset)
+        place = stream.place_of(self.offset)
+        block = stream.blocks[place]
+        if self.offset >= block.first + block.count:
+            if place + 1 >= len(stream.blocks):
+                return None
+            block = stream.blocks[place + 1]
+            self.offset = block.first
+        self.block = block
+        return block
+
+    def take(self) -> Message:
+        """Return the message at the offset and move on."""
+        block = self.block
+        assert block is not None
+        assert block.messages is not None
+        message = block.messages[self.offset - block.first]
+        assert message is not None
+        self.offset += 1
+        return message
+
+    def count(self) -> i64:
+        """Return how many messages lie before the visible end."""
+        return max(self.stream.visible_end - self.offset, 0)
+
+
+@final
+class Stream(Queue):
+    """A queue of type `stream`."""
+
+    def __init__(self, turn: Turn, queue_id: i64, name: str, arguments: dict[str, object]) -> None:
+        super().__init__(turn, queue_id, name, True, False, False, arguments)
+        self.keeps_all = True
+        self.blocks: list[Block] = [Block(0)]
+        self.first_offset: i64 = 0
+        self.next_offset: i64 = 0
+        #: Offsets below it are synced; readers see no more.
+        self.visible_end: i64 = 0
+        #: What each group of the journal that is not synced yet ends with: (group, next offset).
+        self.unsynced: list[tuple[i64, i64]] = []
+        self.size: i64 = 0
+        self.readers: dict[Consumer, StreamReader] = {}
+        self.loaded_blocks: list[Block] = []
+        self.bytes_max: i64 = int_argument(arguments, "x-max-length-bytes")
+        age = arguments.get("x-max-age")
+        self.age_ms_max: i64 = age_seconds(age) * 1000 if isinstance(age, str) else -1
+
+    @property
+    def kind(self) -> str:
+        """Return `stream`."""
+        return "stream"
+
+    # -- writing ----------------------------------------------------------------------------------
+
+    def publish(self, message: Message) -> i64:
+        """Append `message`; return its offset.  It is seen when its group is synced."""
+        offset = self.append(message)
+        self.published += 1
+        group = self.turn.journal.group
+        unsynced = self.unsynced
+        if unsynced and unsynced[-1][0] == group:
+            unsynced[-1] = (group, self.next_offset)
+        else:
+            unsynced.append((group, self.next_offset))
+            self.turn.wait(self, unsynced[0][0])
+        return offset
+
+    def append(self, message: Message) -> i64:
+        """Put `message` at the end and nothing else (recovery)."""
+        block = self.blocks[-1]
+        full = block.count >= CHUNK_RECORDS_MAX or block.size + message.size > CHUNK_BYTES_MAX
+        if block.messages is None or block.ref is not None or (full and block.count > 0):
+            block = Block(self.next_offset)
+            self.blocks.append(block)
+        block.add(message)
+        self.size += message.size
+        self.turn.held_bytes += message.size
+        self.turn.held_messages += 1
+        offset = self.next_offset
+        self.next_offset = offset + 1
+        return offset
+
+    def synced(self, group: i64) -> None:
+        """Show what the synced groups hold, then let retention look."""
+        unsynced = self.unsynced
+        while unsynced and unsynced[0][0] <= group:
+            self.visible_end = unsynced.pop(0)[1]
+        if unsynced:
+            self.turn.wait(self, unsynced[0][0])
+        self.retain()
+        self.mark()
+
+    def retain(self) -> None:
+        """Remove whole blocks from the front that are over the size or the age allowed."""
+        blocks = self.blocks
+        dropped: i64 = 0
+        places: i64 = len(blocks) - 1
+        while dropped < places and self._expired(blocks[dropped]):
+            block = blocks[dropped]
+            self.size -= block.size
+            self._unload(block)
+            dropped += 1
+        if dropped:
+            del blocks[:dropped]
+            self.first_offset = blocks[0].first
+            self.turn.journal.trim(self.queue_id, self.first_offset)
+
+    def _expired(self, block: Block) -> bool:
+        if block.first + block.count > self.visible_end:
+            return False
+        if self.bytes_max >= 0 and self.size > self.bytes_max:
+            return True
+        return self.age_ms_max >= 0 and block.timestamp_max < self.turn.now_ms - self.age_ms_max
+
+    def _unload(self, block: Block) -> None:
+        if block.messages is not None:
+            block.messages = None
+            self.turn.held_bytes -= block.size
+            self.turn.held_messages -= block.count
+            if block in self.loaded_blocks:
+                self.loaded_blocks.remove(block)
+
+    # -- blocks -----------------------------------------------------------------------------------
+
+    def place_of(self, offset: i64) -> i64:
+        """Return the place of the last block that begins at or before `offset`."""
+        blocks = self.blocks
+        low: i64 = 0
+        high: i64 = len(blocks) - 1
+        while low < high:
+            middle: i64 = (low + high + 1) // 2
+            if blocks[middle].first <= offset:
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+    def want(self, block: Block) -> None:
+        """Ask the shell to read `block`, once."""
+        ref = block.ref
+        if not block.wanted and ref is not None:
+            block.wanted = True
+            self.turn.wanted.append(BlockWanted(self, block, ref))
+
+    def loaded(self, block: Block, data: bytes) -> None:
+        """Take the chunk of `block` into memory, and let go of the one loaded longest ago."""
+        block.wanted = False
+        if block.messages is not None or self.deleted:
+            return
+        block.messages = self._decoded(block, data)
+        self.turn.held_bytes += block.size
+        self.turn.held_messages += block.count
+        self.loaded_blocks.append(block)
+        if len(self.loaded_blocks) > _LOADED_MAX:
+            self._unload(self.loaded_blocks[0])
+        self.mark()
+
+    def _decoded(self, block: Block, data: bytes) -> list[Message | None]:
+        """Return the messages of a chunk; what is damaged is None, and told to the log."""
+        messages: list[Message | None] = [None] * block.count
+        ref = block.ref
+        assert ref is not None
+        try:
+            chunk = check_chunk(data, ref, self.queue_id)
+        except ChunkDamaged as damage:
+            self.turn.damages.append(f"stream '{self.name}': {ref} is damaged: {damage}")
+            return messages
+        for index in range(chunk.count):
+            try:
+                messages[chunk.sequence(index) - block.first] = chunk.message(index)
+            except RecordDamaged as damage:
+                self.turn.damages.append(f"stream '{self.name}': {ref}: {damage}")
+        return messages
+
+    def stored(self, block: Block, ref: ChunkRef) -> None:
+        """Hear that a checkpoint wrote `block` to a file: its memory can go, except the last."""
+        block.ref = ref
+        if block is not self.blocks[-1]:
+            self._unload(block)
+
+    def restore_block(self, ref: ChunkRef) -> None:
+        """Add a block that lies in a file (recovery, in the order of the offsets)."""
+        block = Block(ref.first)
+        block.count = ref.last - ref.first + 1
+        block.size = ref.size
+        block.timestamp_min = ref.min_timestamp
+        block.timestamp_max = ref.max_timestamp
+        block.messages = None
+        block.ref = ref
+        if self.blocks[-1].count == 0:
+            self.blocks.pop()
+        if not self.blocks:
+            self.first_offset = ref.first
+        self.blocks.append(block)
+        self.size += block.size
+        self.next_offset = ref.last + 1
+
+    def restore_message(self, offset: i64, message: Message) -> None:
+        """Add a message of the journal (recovery, in order); damage may have left a gap."""
+        if offset < self.next_offset:
+            return
+        if offset > self.next_offset:
+            self.next_offset = offset
+            if self.blocks[-1].count == 0:
+                self.blocks.pop()
+                if not self.blocks:
+                    self.first_offset = offset
+            self.blocks.append(Block(offset))
+        self.append(message)
+
+    def restore_end(self, first_offset: i64, next_offset: i64) -> None:
+        """Set where the stream begins and goes on (recovery); all of it is synced."""
+        if next_offset > self.next_offset:
+            self.next_offset = next_offset
+            self.blocks.append(Block(next_offset))
+        while len(self.blocks) > 1 and self.blocks[0].first + self.blocks[0].count <= first_offset:
+            block = self.blocks.pop(0)
+            self.size -= block.size
+            self._unload(block)
+        self.first_offset = max(self.blocks[0].first, first_offset)
+        self.visible_end = self.next_offset
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    def attach(self, consumer: Consumer) -> None:
+        """Place a new consumer by its `x-stream-offset`.
+
+        Raises: NotImplementedFault (540) without acks; PreconditionFailed (406) without prefetch
+        or for an offset that is none.
+        """
+        if consumer.no_ack:
+            raise NotImplementedFault(
+                f"automatic acknowledgement not supported by stream queue '{self.name}'"
+            )
+        if consumer.prefetch_count <= 0:
+            raise PreconditionFailed(f"consumer prefetch count is not set for queue '{self.name}'")
+        start = self.start_offset(consumer.arguments.get("x-stream-offset", "next"))
+        self.readers[consumer] = StreamReader(self, start)
+
+    def detach(self, consumer: Consumer) -> None:
+        """Forget a consumer's place."""
+        self.readers.pop(consumer, None)
+
+    def start_offset(self, wanted: object) -> i64:
+        """Return the offset at which a consumer starts that asked for `wanted`.
+
+        Raises: PreconditionFailed (406).
+        """
+        if wanted == "first":
+            return self.first_offset
+        if wanted == "next":
+            return self.visible_end
+        if wanted == "last":
+            return max(self.visible_end - 1, self.first_offset)
+        if isinstance(wanted, int) and not isinstance(wanted, bool) and wanted >= 0:
+            return max(wanted, self.first_offset)
+        if isinstance(wanted, Timestamp):
+            return self._offset_at(wanted.seconds * 1000)
+        if isinstance(wanted, str):
+            try:
+                return self._offset_at(self.turn.now_ms - age_seconds(wanted) * 1000)
+            except ValueError:
+                pass
+        raise PreconditionFailed(f"invalid arg 'x-stream-offset' for queue '{self.name}'")
+
+    def _offset_at(self, timestamp_ms: i64) -> i64:
+        """Return the first offset of the first block that reaches `timestamp_ms`.
+
+        Within a block that is in memory the message itself is found; RabbitMQ, too, answers with
+        the start of a chunk.
+        """
+        for block in self.blocks:
+            if block.count > 0 and block.timestamp_max >= timestamp_ms:
+                offset = block.first
+                if block.messages is not None:
+                    for message in block.messages:
+                        if message is not None and message.timestamp_ms >= timestamp_ms:
+                            break
+                        offset += 1
+                return min(offset, self.visible_end)
+        return self.visible_end
+
+    def dispatch(self, limit: i64) -> bool:
+        """Hand out up to `limit` messages, each consumer's share from its own place."""
+        handed: i64 = 0
+        more = False
+        share: i64 = max(limit // max(len(self.consumers), 1), 1)
+        for consumer in self.consumers:
+            reader = self.readers[consumer]
+            given: i64 = 0
+            while given < share and consumer.ready():
+                offset = reader.first()
+                if offset == NOTHING:
+                    break
+                consumer.outlet.deliver(consumer, reader.take(), offset, 0)
+                given += 1
+            handed += given
+            if given == share:
+                more = True
+        self.delivered += handed
+        return more
+
+    # -- what classic queues do with single messages ----------------------------------------------
+
+    def ready_count(self) -> i64:
+        """Return how many messages are visible."""
+        return self.visible_end - self.first_offset
+
+    def ready_bytes(self) -> i64:
+        """Return the bytes of all messages."""
+        return self.size
+
+    def ack(self, sequence: i64, message: Message) -> None:
+        """Acks are credit: the consumer can take more."""
+        self.acked += 1
+        self.mark()
+
+    def requeue(self, sequence: i64, message: Message, count: i64) -> None:
+        """A stream takes nothing back; the credit returns."""
+        self.mark()
+
+    def purge(self) -> i64:
+        """Refuse.  Raises: NotImplementedFault (540)."""
+        raise NotImplementedFault(f"queue.purge is not supported by stream queue '{self.name}'")
+
+    def drop(self) -> None:
+        """Let go of all blocks."""
+        for block in self.blocks:
+            self._unload(block)
+        self.blocks = [Block(self.next_offset)]
+        self.readers.clear()

@@ -1,0 +1,178 @@
+"""One turn of the broker: what the core noted while it handled a batch of input.
+
+The core does no I/O.  While it works it notes which queues have something to hand out, which
+connections have output (*wake*), what it waits to be synced for, which chunks it must read, and
+whether a long loop has to go on (*resume*).  The shell looks at the notes once per batch, never
+once per message.
+
+Invariants: an object is listed at most once in each list; nothing here calls into a shell.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mypy_extensions import i64, mypyc_attr
+
+from leveret.limits import SLICE_MESSAGES
+
+if TYPE_CHECKING:
+    from leveret.store.journal import Journal
+    from leveret.store.segments import ChunkRef
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class SyncWaiter:
+    """Something that goes on when a group of the journal is synced."""
+
+    def __init__(self) -> None:
+        #: The group it waits for; 0 when it waits for none.
+        self.waits_for: i64 = 0
+
+    def synced(self, group: i64) -> None:
+        """Go on: every group up to `group` is synced."""
+        raise RuntimeError("a sync waiter says how it goes on")
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Link(SyncWaiter):
+    """One client connection as the broker sees it: the owner of exclusive queues, with output."""
+
+    def __init__(self, turn: Turn, name: str) -> None:
+        super().__init__()
+        self.turn = turn
+        self.name = name
+        #: False while the peer does not read: its consumers get nothing more until it does.
+        self.writable = True
+        self.woken = False
+
+    def wake(self) -> None:
+        """Note that the shell must look at this connection after the batch."""
+        if not self.woken:
+            self.woken = True
+            self.turn.woken.append(self)
+
+    def alarm(self, blocked: bool, reason: str) -> None:
+        """Hear that publishers are (no longer) blocked, and why."""
+        raise RuntimeError("a link says what an alarm means to it")
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Dispatcher(SyncWaiter):
+    """Something that hands messages to consumers: a queue or a stream."""
+
+    def __init__(self, turn: Turn) -> None:
+        super().__init__()
+        self.turn = turn
+        self.listed = False
+
+    def mark(self) -> None:
+        """Note that there may be something to hand out."""
+        if not self.listed:
+            self.listed = True
+            self.turn.dispatchers.append(self)
+
+    def dispatch(self, limit: i64) -> bool:
+        """Hand out at most `limit` messages; tell whether more could be handed out at once."""
+        raise RuntimeError("a dispatcher says what it hands out")
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class ChunkWanted:
+    """A request to the shell: read a stored chunk and call `arrived` with its bytes."""
+
+    def __init__(self, ref: ChunkRef) -> None:
+        self.ref = ref
+
+    def arrived(self, data: bytes) -> None:
+        """Go on with the chunk's bytes, fewer than asked for where the file ends early."""
+        raise RuntimeError("a wanted chunk says what to do with its bytes")
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Cancellable:
+    """A consumer as far as it can be ended by the broker."""
+
+    def cancel(self) -> None:
+        """Tell the consumer's client that it ended."""
+        raise RuntimeError("a consumer tells its client")
+
+
+class Turn:
+    """The notes of one turn and what every part of the core shares: journal, time, memory."""
+
+    def __init__(self, journal: Journal) -> None:
+        self.journal = journal
+        #: Wall time in ms, set by the shell once per batch.
+        self.now_ms: i64 = 0
+        self.dispatchers: list[Dispatcher] = []
+        self.woken: list[Link] = []
+        self.waiters: list[SyncWaiter] = []
+        self.wanted: list[ChunkWanted] = []
+        #: Consumers whose queue was deleted; told when the batch ends, after the replies in it.
+        self.cancelled: list[Cancellable] = []
+        #: What was found damaged, in words, for the log.
+        self.damages: list[str] = []
+        #: True when a long loop has more to do in the next turn.
+        self.resume = False
+        #: The group whose sync the reply to the method at hand must wait for; 0 for none.
+        self.reply_group: i64 = 0
+        #: Bytes and number of the messages held in memory, each counted once per queue.
+        self.held_bytes: i64 = 0
+        self.held_messages: i64 = 0
+
+    def wait(self, waiter: SyncWaiter, group: i64) -> None:
+        """Have `waiter` called when `group` is synced."""
+        if waiter.waits_for == 0:
+            waiter.waits_for = group
+            self.waiters.append(waiter)
+
+    def recorded(self) -> None:
+        """Note that the method at hand wrote a record which its reply must wait for."""
+        self.reply_group = self.journal.group
+
+    def settle(self) -> None:
+        """Hand out messages from every queue that was marked, a slice of each."""
+        self.resume = False
+        if self.cancelled:
+            cancelled = self.cancelled
+            self.cancelled = []
+            for consumer in cancelled:
+                consumer.cancel()
+        listed = self.dispatchers
+        if not listed:
+            return
+        self.dispatchers = []
+        for dispatcher in listed:
+            dispatcher.listed = False
+            if dispatcher.dispatch(SLICE_MESSAGES):
+                dispatcher.mark()
+                self.resume = True
+        if self.dispatchers:
+            self.resume = True
+
+    def synced(self, group: i64) -> None:
+        """Let all go on that waited for the groups up to `group`."""
+        self.journal.synced(group)
+        waiters = self.waiters
+        self.waiters = []
+        for waiter in waiters:
+            if waiter.waits_for <= group:
+                waiter.waits_for = 0
+                waiter.synced(group)
+            else:
+                self.waiters.append(waiter)
+
+    def take_woken(self) -> list[Link]:
+        """Return the connections that the shell must look at; the list starts afresh."""
+        woken = self.woken
+        self.woken = []
+        for link in woken:
+            link.woken = False
+        return woken
+
+    def take_wanted(self) -> list[ChunkWanted]:
+        """Return the chunks to read; the list starts afresh."""
+        wanted = self.wanted
+        self.wanted = []
+        return wanted
