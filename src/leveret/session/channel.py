@@ -1,0 +1,265 @@
+"""A channel: what a client opened on a connection, its deliveries, acks and confirms.
+
+The channel is the outlet that queues deliver to.  It writes frames into its connection's buffer.
+
+Invariants: a delivery tag is used once; a confirm is written only for publishes that are settled,
+and a publish that a journal record holds is settled when the record's group is synced.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from mypy_extensions import i16, i32, i64
+
+from leveret.broker.consumer import Consumer, Outlet
+from leveret.limits import BODY_APART_BYTES
+from leveret.session.stream_headers import with_stream_headers
+from leveret.session.unacked import Unacked, UnackedList
+from leveret.wire.buffer import write_i16_be, write_i32_be, write_i64_be
+from leveret.wire.frames import FRAME_BODY, FRAME_END, FRAME_HEADER, FRAME_METHOD, write_method
+from leveret.wire.methods import BasicAck, BasicCancel
+
+if TYPE_CHECKING:
+    from leveret.broker.queue import Queue
+    from leveret.broker.vhost import Vhost
+    from leveret.message import Message
+    from leveret.session.connection import Connection
+
+#: What a channel does with publishes beyond routing them.
+PLAIN: Final = 0
+CONFIRM: Final = 1
+TX: Final = 2
+
+#: No content is awaited; a header; body frames.
+NO_CONTENT: Final = 0
+HEADER_NEXT: Final = 1
+BODY_NEXT: Final = 2
+
+
+class TxPublish:
+    """A publish that waits for its transaction's commit."""
+
+    def __init__(self, message: Message, queues: list[Queue], mandatory: bool) -> None:
+        self.message = message
+        self.queues = queues
+        self.mandatory = mandatory
+
+
+class TxSettle:
+    """An ack, nack or reject that waits for its transaction's commit."""
+
+    def __init__(self, unacked: list[Unacked], requeue: bool) -> None:
+        self.unacked = unacked
+        #: True to requeue, False to let go.
+        self.requeue = requeue
+
+
+class Channel(Outlet):
+    """One channel of a connection."""
+
+    def __init__(self, connection: Connection, number: i64, vhost: Vhost) -> None:
+        super().__init__(connection)
+        self.connection = connection
+        self.number: i64 = number
+        self.vhost = vhost
+        #: True once a channel.close was sent: all but its close-ok is dropped (behaviour 15).
+        self.closing = False
+        self.mode: i64 = PLAIN
+        self.consumers: dict[str, Consumer] = {}
+        #: basic.qos for the consumers to come.
+        self.prefetch_next: i64 = 0
+        self.last_queue = ""
+        # Deliveries.
+        self.delivery_tag: i64 = 0
+        self.unacked = UnackedList()
+        # Confirms.
+        self.published: i64 = 0
+        self.settled: i64 = 0
+        self.confirmed: i64 = 0
+        #: Publishes that wait for a sync: (group, last publish of it), in order.
+        self.unsynced: list[tuple[i64, i64]] = []
+        self.confirm_listed = False
+        # The content that is being assembled.
+        self.content_state: i64 = NO_CONTENT
+        self.content_arguments = b""
+        self.content_properties = b""
+        self.content_persistent = False
+        self.content_left: i64 = 0
+        self.content_parts: list[bytes] = []
+        # The open transaction.
+        self.tx_publishes: list[TxPublish] = []
+        self.tx_settles: list[TxSettle] = []
+        self.tx_bytes: i64 = 0
+
+    # -- deliveries -------------------------------------------------------------------------------
+
+    def deliver(self, consumer: Consumer, message: Message, sequence: i64, count: i64) -> None:
+        """Write a basic.deliver with its content."""
+        tag: i64 = self.delivery_tag + 1
+        self.delivery_tag = tag
+        if not consumer.no_ack:
+            self.unacked.add(Unacked(tag, consumer.queue, consumer, message, sequence, count))
+            self.unacked_count += 1
+            consumer.unacked_count += 1
+        properties = message.properties
+        if consumer.queue.keeps_all:
+            properties = with_stream_headers(properties, sequence, message.timestamp_ms)
+        connection = self.connection
+        w = connection.out
+        prefix = consumer.prefix
+        address = message.address.wire
+        number: i64 = self.number
+        w.append(FRAME_METHOD)
+        write_i16_be(w, i16(number))
+        write_i32_be(w, i32(len(prefix) + len(address) + 9))
+        w.write(prefix)
+        write_i64_be(w, tag)
+        w.append(1 if count > 0 else 0)
+        w.write(address)
+        w.append(FRAME_END)
+        self.write_content(properties, message.body)
+        connection.delivered_out()
+
+    def write_content(self, properties: bytes, body: bytes) -> None:
+        """Write the header frame and the body frames of a message."""
+        connection = self.connection
+        w = connection.out
+        number: i64 = self.number
+        size: i64 = len(body)
+        w.append(FRAME_HEADER)
+        write_i16_be(w, i16(number))
+        write_i32_be(w, i32(len(properties) + 12))
+        write_i32_be(w, 60 << 16)
+        write_i64_be(w, size)
+        w.write(properties)
+        w.append(FRAME_END)
+        piece_max: i64 = connection.body_bytes_max
+        if size == 0:
+            return
+        if size <= piece_max and size < BODY_APART_BYTES:
+            w.append(FRAME_BODY)
+            write_i16_be(w, i16(number))
+            write_i32_be(w, i32(size))
+            w.write(body)
+            w.append(FRAME_END)
+            return
+        start: i64 = 0
+        while start < size:
+            end: i64 = min(start + piece_max, size)
+            w = connection.out
+            w.append(FRAME_BODY)
+            write_i16_be(w, i16(number))
+            write_i32_be(w, i32(end - start))
+            connection.write_apart(body if end - start == size else body[start:end])
+            connection.out.append(FRAME_END)
+            start = end
+
+    def cancelled(self, consumer: Consumer) -> None:
+        """Tell the client that the broker ended a consumer, if it wants to know (behaviour 54)."""
+        self.consumers.pop(consumer.tag, None)
+        if self.connection.cancel_notify and not self.closing:
+            self.connection.send(self.number, BasicCancel(consumer.tag, True))
+
+    # -- acks -------------------------------------------------------------------------------------
+
+    def credit(self, unacked: Unacked) -> None:
+        """Give the credit of a settled delivery back; the queue may have more for it."""
+        self.unacked_count -= 1
+        consumer = unacked.consumer
+        if consumer is not None:
+            consumer.unacked_count -= 1
+        queue = unacked.queue
+        if not queue.listed:
+            queue.mark()
+        if self.prefetch_count > 0:
+            for other in self.consumers.values():
+                other.queue.mark()
+
+    def let_go(self, settled: list[Unacked]) -> None:
+        """Ack deliveries that were taken off the list."""
+        for unacked in settled:
+            unacked.queue.ack(unacked.sequence, unacked.message)
+            self.credit(unacked)
+
+    def requeue(self, settled: list[Unacked]) -> None:
+        """Requeue deliveries that were taken off the list."""
+        for unacked in settled:
+            unacked.queue.requeue(unacked.sequence, unacked.message, unacked.count)
+            self.credit(unacked)
+
+    # -- confirms ---------------------------------------------------------------------------------
+
+    def count_publish(self, recorded: bool) -> None:
+        """Count a publish of a confirming channel; a recorded one waits for its sync."""
+        number: i64 = self.published + 1
+        self.published = number
+        unsynced = self.unsynced
+        if recorded:
+            group = self.connection.turn.journal.group
+            if not unsynced:
+                unsynced.append((group, number))
+                self.connection.turn.wait(self, group)
+            elif unsynced[-1][0] == group:
+                unsynced[-1] = (group, number)
+            else:
+                unsynced.append((group, number))
+        elif unsynced:
+            # Confirms go out in order: this one follows those that wait.
+            unsynced[-1] = (unsynced[-1][0], number)
+        else:
+            self.settled = number
+            self.list_confirm()
+
+    def list_confirm(self) -> None:
+        """Have the confirms written at the end of the batch."""
+        if not self.confirm_listed:
+            self.confirm_listed = True
+            self.connection.confirming.append(self)
+
+    def synced(self, group: i64) -> None:
+        """Settle what the synced groups hold and write the confirm."""
+        unsynced = self.unsynced
+        done: i64 = 0
+        size: i64 = len(unsynced)
+        while done < size and unsynced[done][0] <= group:
+            self.settled = unsynced[done][1]
+            done += 1
+        del unsynced[:done]
+        if unsynced:
+            self.connection.turn.wait(self, unsynced[0][0])
+        self.write_confirms()
+        self.connection.wake()
+
+    def write_confirms(self) -> None:
+        """Write one basic.ack for all publishes that were settled since the last one."""
+        self.confirm_listed = False
+        if self.settled > self.confirmed and not self.closing:
+            several = self.settled - self.confirmed > 1
+            self.confirmed = self.settled
+            write_method(self.connection.out, self.number, BasicAck(int(self.settled), several))
+            self.connection.confirms_sent += 1
+
+    # -- the end ----------------------------------------------------------------------------------
+
+    def release(self) -> None:
+        """End the consumers and requeue what is unacked, because the channel ends."""
+        consumers = list(self.consumers.values())
+        self.consumers.clear()
+        settled = [unacked for tx in self.tx_settles for unacked in tx.unacked]
+        self.tx_settles = []
+        self.tx_publishes = []
+        # Consumers go first, so that nothing is handed to a channel that ends.
+        for consumer in consumers:
+            queue = consumer.queue
+            if not queue.deleted:
+                queue.unsubscribe(consumer)
+        self.requeue(settled)
+        self.requeue(self.unacked.take_all())
+        for consumer in consumers:
+            queue = consumer.queue
+            if not queue.deleted and queue.auto_delete and not queue.consumers:
+                self.vhost.drop_queue(queue)
+        self.unsynced = []
+        self.content_parts = []
+        self.content_state = NO_CONTENT

@@ -1,0 +1,191 @@
+"""The class basic: consuming and settling messages; publishing is in `publish`."""
+
+from __future__ import annotations
+
+from mypy_extensions import i64
+
+from leveret.broker.classic import ClassicQueue
+from leveret.broker.consumer import Consumer
+from leveret.errors import NotAllowed, NotImplementedFault, PreconditionFailed
+from leveret.limits import CONSUMERS_PER_CHANNEL_MAX
+from leveret.session.channel import TX, Channel, TxSettle
+from leveret.session.commands.queue import queue_name
+from leveret.session.unacked import Unacked
+from leveret.wire.buffer import BytesWriter
+from leveret.wire.frames import write_method
+from leveret.wire.method import Method
+from leveret.wire.methods import (
+    BasicAck,
+    BasicCancel,
+    BasicCancelOk,
+    BasicConsume,
+    BasicConsumeOk,
+    BasicGet,
+    BasicGetEmpty,
+    BasicGetOk,
+    BasicNack,
+    BasicQos,
+    BasicQosOk,
+    BasicRecover,
+    BasicRecoverAsync,
+    BasicRecoverOk,
+    BasicReject,
+)
+
+
+def handle_basic(channel: Channel, method: Method) -> bool:
+    """Do a method of class basic; tell whether it is one that a client sends."""
+    if isinstance(method, BasicAck):
+        _settle(channel, method.delivery_tag, method.multiple, False)
+    elif isinstance(method, BasicNack):
+        _settle(channel, method.delivery_tag, method.multiple, method.requeue)
+    elif isinstance(method, BasicReject):
+        _settle(channel, method.delivery_tag, False, method.requeue)
+    elif isinstance(method, BasicGet):
+        _get(channel, method)
+    elif isinstance(method, BasicConsume):
+        _consume(channel, method)
+    elif isinstance(method, BasicCancel):
+        _cancel(channel, method)
+    elif isinstance(method, BasicQos):
+        _qos(channel, method)
+    elif isinstance(method, BasicRecover | BasicRecoverAsync):
+        _recover(channel, method)
+    else:
+        return False
+    return True
+
+
+def _settle(channel: Channel, tag: i64, multiple: bool, requeue: bool) -> None:
+    """Ack, or let go or requeue, what a tag names (behaviour 58).
+
+    Raises: PreconditionFailed (406) for a tag that names nothing.
+    """
+    if multiple and tag == 0:
+        settled = channel.unacked.take_all()
+    elif multiple:
+        settled = _take_up_to(channel, tag)
+    else:
+        unacked = channel.unacked.take(tag)
+        if unacked is None:
+            raise _unknown_tag(tag)
+        settled = [unacked]
+    if channel.mode == TX:
+        channel.tx_settles.append(TxSettle(settled, requeue))
+    elif requeue:
+        channel.requeue(settled)
+    else:
+        channel.let_go(settled)
+
+
+def _take_up_to(channel: Channel, tag: i64) -> list[Unacked]:
+    settled = channel.unacked.take_up_to(tag)
+    if not settled:
+        raise _unknown_tag(tag)
+    return settled
+
+
+def _unknown_tag(tag: i64) -> PreconditionFailed:
+    """Return the error of a tag that names nothing; on the wire tags have no sign."""
+    return PreconditionFailed(f"unknown delivery tag {int(tag) & 0xFFFFFFFFFFFFFFFF}")
+
+
+def _get(channel: Channel, method: BasicGet) -> None:
+    connection = channel.connection
+    name = queue_name(channel, method.queue)
+    queue = channel.vhost.queue(name, connection)
+    if not isinstance(queue, ClassicQueue):
+        raise NotImplementedFault(
+            f"basic.get not supported by stream {channel.vhost.queue_label(name)}"
+        )
+    message = queue.get(method.no_ack)
+    if message is None:
+        connection.send(channel.number, BasicGetEmpty())
+        return
+    channel.delivery_tag += 1
+    tag = channel.delivery_tag
+    count = queue.taken_count
+    if not method.no_ack:
+        channel.unacked.add(Unacked(tag, queue, None, message, queue.taken_sequence, count))
+        channel.unacked_count += 1
+    address = message.address
+    write_method(
+        connection.out,
+        channel.number,
+        BasicGetOk(
+            int(tag),
+            count > 0,
+            address.exchange.decode("utf-8"),
+            address.routing_key.decode("utf-8"),
+            int(queue.ready_count()),
+        ),
+    )
+    channel.write_content(message.properties, message.body)
+    connection.wake()
+
+
+def _consume(channel: Channel, method: BasicConsume) -> None:
+    connection = channel.connection
+    name = queue_name(channel, method.queue)
+    queue = channel.vhost.queue(name, connection)
+    tag = method.consumer_tag or f"amq.ctag-{connection.tokens.token()}"
+    if tag in channel.consumers:
+        raise NotAllowed(f"attempt to reuse consumer tag '{tag}'")
+    if len(channel.consumers) >= CONSUMERS_PER_CHANNEL_MAX:
+        raise PreconditionFailed(f"a channel has at most {CONSUMERS_PER_CHANNEL_MAX} consumers")
+    consumer = Consumer(
+        channel,
+        queue,
+        tag,
+        method.no_ack,
+        method.exclusive,
+        channel.prefetch_next,
+        method.arguments,
+    )
+    consumer.prefix = _prefix(tag)
+    queue.subscribe(consumer, channel.vhost.queue_label(name))
+    channel.consumers[tag] = consumer
+    if not method.no_wait:
+        connection.send(channel.number, BasicConsumeOk(tag))
+
+
+def _prefix(tag: str) -> bytes:
+    """Return the start of every basic.deliver to a consumer: class, method and consumer tag."""
+    raw = tag.encode("utf-8")
+    w = BytesWriter()
+    w.write(b"\x00\x3c\x00\x3c")
+    w.append(len(raw))
+    w.write(raw)
+    return w.getvalue()
+
+
+def _cancel(channel: Channel, method: BasicCancel) -> None:
+    """End a consumer; an unknown tag is fine (behaviour 53)."""
+    channel.connection.turn.reply_group = 0
+    consumer = channel.consumers.pop(method.consumer_tag, None)
+    if consumer is not None:
+        channel.vhost.unsubscribe(consumer)
+    if not method.no_wait:
+        channel.connection.reply(channel.number, BasicCancelOk(method.consumer_tag))
+
+
+def _qos(channel: Channel, method: BasicQos) -> None:
+    """Set the prefetch: for the consumers to come, or (global) for the channel (behaviour 56)."""
+    if method.prefetch_size != 0:
+        raise NotImplementedFault(f"prefetch_size!=0 ({method.prefetch_size})")
+    if method.global_:
+        channel.prefetch_count = method.prefetch_count
+        for consumer in channel.consumers.values():
+            consumer.queue.mark()
+    else:
+        channel.prefetch_next = method.prefetch_count
+    channel.connection.send(channel.number, BasicQosOk())
+
+
+def _recover(channel: Channel, method: BasicRecover | BasicRecoverAsync) -> None:
+    """Requeue all that is unacked on the channel (behaviour 60)."""
+    if not method.requeue:
+        raise NotImplementedFault("requeue=false")
+    channel.requeue(channel.unacked.take_all())
+    if isinstance(method, BasicRecover):
+        channel.connection.send(channel.number, BasicRecoverOk())

@@ -1,0 +1,23 @@
+"""The class confirm: publisher confirms, a RabbitMQ extension."""
+
+from __future__ import annotations
+
+from leveret.errors import PreconditionFailed
+from leveret.session.channel import CONFIRM, TX, Channel
+from leveret.wire.method import Method
+from leveret.wire.methods import ConfirmSelect, ConfirmSelectOk
+
+
+def handle_confirm(channel: Channel, method: Method) -> bool:
+    """Do a method of class confirm; tell whether it is one that a client sends.
+
+    Raises: PreconditionFailed (406) on a transactional channel (behaviour 28).
+    """
+    if not isinstance(method, ConfirmSelect):
+        return False
+    if channel.mode == TX:
+        raise PreconditionFailed("cannot switch from tx to confirm mode")
+    channel.mode = CONFIRM
+    if not method.no_wait:
+        channel.connection.send(channel.number, ConfirmSelectOk())
+    return True

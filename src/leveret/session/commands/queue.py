@@ -1,0 +1,121 @@
+"""The class queue: declare, bind, unbind, purge, delete."""
+
+from __future__ import annotations
+
+from leveret.broker.queue import Queue
+from leveret.broker.vhost import clean_name
+from leveret.errors import NotFound
+from leveret.session.channel import Channel
+from leveret.wire.method import Method
+from leveret.wire.methods import (
+    QueueBind,
+    QueueBindOk,
+    QueueDeclare,
+    QueueDeclareOk,
+    QueueDelete,
+    QueueDeleteOk,
+    QueuePurge,
+    QueuePurgeOk,
+    QueueUnbind,
+    QueueUnbindOk,
+)
+
+
+def handle_queue(channel: Channel, method: Method) -> bool:
+    """Do a method of class queue; tell whether it is one that a client sends."""
+    if isinstance(method, QueueDeclare):
+        _declare(channel, method)
+    elif isinstance(method, QueueBind):
+        _bind(channel, method)
+    elif isinstance(method, QueueUnbind):
+        channel.vhost.unbind(
+            method.exchange,
+            queue_name(channel, method.queue),
+            True,
+            method.routing_key,
+            method.arguments,
+            channel.connection,
+        )
+        channel.connection.reply(channel.number, QueueUnbindOk())
+    elif isinstance(method, QueuePurge):
+        _purge(channel, method)
+    elif isinstance(method, QueueDelete):
+        name = queue_name(channel, method.queue)
+        waiting = channel.vhost.delete_queue(
+            channel.connection, name, method.if_unused, method.if_empty
+        )
+        if not method.no_wait:
+            channel.connection.reply(channel.number, QueueDeleteOk(int(waiting)))
+    else:
+        return False
+    return True
+
+
+def queue_name(channel: Channel, name: str) -> str:
+    """Return `name`, or for "" the queue declared last on the channel (behaviour 42).
+
+    Raises: NotFound (404) when there was none.
+    """
+    if name:
+        return clean_name(name)
+    if not channel.last_queue:
+        raise NotFound("no previously declared queue")
+    return channel.last_queue
+
+
+def _declare(channel: Channel, method: QueueDeclare) -> None:
+    connection = channel.connection
+    if method.passive:
+        queue = channel.vhost.queue(queue_name(channel, method.queue), connection)
+    else:
+        queue = _declare_active(channel, method)
+    channel.last_queue = queue.name
+    if not method.no_wait:
+        connection.reply(
+            channel.number,
+            QueueDeclareOk(queue.name, int(queue.ready_count()), len(queue.consumers)),
+        )
+
+
+def _declare_active(channel: Channel, method: QueueDeclare) -> Queue:
+    connection = channel.connection
+    vhost = channel.vhost
+    before = len(vhost.queues)
+    if method.queue:
+        queue = vhost.declare_queue(
+            connection,
+            method.queue,
+            method.durable,
+            method.exclusive,
+            method.auto_delete,
+            method.arguments,
+        )
+    else:
+        queue = vhost.declare_named_by_server(
+            connection,
+            connection.tokens.token(),
+            method.durable,
+            method.exclusive,
+            method.auto_delete,
+            method.arguments,
+        )
+    if len(vhost.queues) > before and queue.exclusive:
+        connection.exclusive_queues.append(queue)
+    return queue
+
+
+def _bind(channel: Channel, method: QueueBind) -> None:
+    name = queue_name(channel, method.queue)
+    key = method.routing_key
+    if not method.queue and not key:
+        key = name
+    channel.vhost.bind(method.exchange, name, True, key, method.arguments, channel.connection)
+    if not method.no_wait:
+        channel.connection.reply(channel.number, QueueBindOk())
+
+
+def _purge(channel: Channel, method: QueuePurge) -> None:
+    name = queue_name(channel, method.queue)
+    dropped = channel.vhost.queue(name, channel.connection).purge()
+    if not method.no_wait:
+        channel.connection.send(channel.number, QueuePurgeOk(int(dropped)))

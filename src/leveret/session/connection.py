@@ -1,0 +1,588 @@
+"""A client connection from its first byte to its last, as a state machine.
+
+`receive` takes bytes; `take_output` gives bytes; the shell around it owns the socket and the
+clock.  A connection can be *halted*: it parses no more input until what it waits for has come (a
+sync that a reply depends on, room for output, the end of an alarm).  Everything goes on in order.
+
+Invariants: after `state` is CLOSED nothing is parsed or written; a soft error ends one channel, a
+hard error the connection, and no error ends the broker.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from mypy_extensions import i64
+
+from leveret.broker.turn import Link
+from leveret.errors import (
+    AmqpError,
+    ChannelFault,
+    CommandInvalid,
+    ConnectionForced,
+    FrameError,
+    HardError,
+    InternalError,
+    SoftError,
+    UnexpectedFrame,
+)
+from leveret.limits import (
+    FRAME_BYTES_MIN,
+    FRAME_OVERHEAD_BYTES,
+    OUTPUT_BYTES_HIGH,
+    OUTPUT_BYTES_MAX,
+    SHORT_STRING_BYTES_MAX,
+    UNSYNCED_BYTES_MAX,
+)
+from leveret.session import commands, content, handshake
+from leveret.session.publish import Route, take_publishes
+from leveret.session.states import (
+    CLOSED,
+    CLOSING,
+    HALT_ALARM,
+    HALT_LOGIN,
+    HALT_OUTPUT,
+    HALT_SYNC,
+    HEADER_NEXT,
+    OPEN,
+)
+from leveret.wire.buffer import BytesWriter, read_i32_be
+from leveret.wire.frames import (
+    FRAME_BODY,
+    FRAME_HEADER,
+    FRAME_HEARTBEAT,
+    FRAME_METHOD,
+    PROTOCOL_HEADER,
+    FrameReader,
+    write_heartbeat,
+    write_method,
+)
+from leveret.wire.methods import (
+    ChannelClose,
+    ChannelCloseOk,
+    ChannelOpen,
+    ChannelOpenOk,
+    ConnectionBlocked,
+    ConnectionClose,
+    ConnectionCloseOk,
+    ConnectionUnblocked,
+    ConnectionUpdateSecret,
+    ConnectionUpdateSecretOk,
+    decode_method,
+)
+
+if TYPE_CHECKING:
+    from leveret.broker.broker import Broker
+    from leveret.broker.queue import Queue
+    from leveret.broker.vhost import Vhost
+    from leveret.session.channel import Channel
+    from leveret.session.settings import Authenticator, Peer, SessionSettings, Tokens
+    from leveret.wire.method import Method
+
+#: How long a peer may take for its close-ok.
+_CLOSE_OK_MS: Final = 10_000
+
+_PUBLISH: Final = 60 << 16 | 40
+
+#: The ids of connection.close at the start of its payload.
+_CLOSE: Final = b"\x00\x0a\x00\x32"
+
+#: The frame of a connection.close-ok, to be found in input that is no longer parsed.
+_CLOSE_OK: Final = b"\x01\x00\x00\x00\x00\x00\x04\x00\x0a\x00\x33\xce"
+
+
+def _short(text: str) -> str:
+    """Return as much of `text` as fits a short string."""
+    raw = text.encode("utf-8", "surrogateescape")[:SHORT_STRING_BYTES_MAX]
+    return raw.decode("utf-8", "ignore")
+
+
+class Connection(Link):
+    """One client connection."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        settings: SessionSettings,
+        authenticator: Authenticator,
+        tokens: Tokens,
+        peer: Peer,
+        now_ms: i64,
+    ) -> None:
+        super().__init__(broker.turn, peer.name)
+        self.broker = broker
+        self.settings = settings
+        self.authenticator = authenticator
+        self.tokens = tokens
+        self.peer = peer
+        self.state: i64 = HEADER_NEXT
+        self.halted: i64 = 0
+        self.reader = FrameReader()
+        self.reader.frame_max = FRAME_BYTES_MIN
+        self.out = BytesWriter()
+        self.parts: list[bytes] = []
+        self.parts_bytes: i64 = 0
+        self.held = b""
+        #: True while the transport holds more than it should.
+        self.transport_full = False
+        #: True after a frame that could not be read: what follows cannot be read either.
+        self.deaf = False
+        self.deaf_tail = b""
+        #: True when the shell is to close the socket after it flushed.
+        self.finished = False
+        self.log: list[tuple[str, str]] = []
+        # Negotiated.
+        self.payload_bytes_max: i64 = FRAME_BYTES_MIN
+        self.body_bytes_max: i64 = FRAME_BYTES_MIN - FRAME_OVERHEAD_BYTES
+        self.frame_bytes_max: i64 = FRAME_BYTES_MIN
+        self.channels_max: i64 = settings.channels_max
+        self.heartbeat_ms: i64 = 0
+        # The client.
+        self.user = ""
+        self.mechanism = ""
+        self.vhost: Vhost | None = None
+        self.client_properties: dict[str, object] = {}
+        self.cancel_notify = False
+        self.blocked_notify = False
+        self.told_blocked = False
+        # Channels.
+        self.channels: dict[i64, Channel] = {}
+        self.recent: Channel | None = None
+        self.confirming: list[Channel] = []
+        self.routes: dict[bytes, Route] = {}
+        self.exclusive_queues: list[Queue] = []
+        # What is at hand, for errors.
+        self.fault_channel: Channel | None = None
+        self.fault_class: i64 = 0
+        self.fault_method: i64 = 0
+        # Times (monotonic ms) and counters.
+        self.now_ms: i64 = now_ms
+        self.connected_ms: i64 = now_ms
+        self.connected_at_ms: i64 = broker.turn.now_ms
+        self.input_ms: i64 = now_ms
+        self.output_ms: i64 = now_ms
+        self.closing_ms: i64 = 0
+        self.received_bytes: i64 = 0
+        self.sent_bytes: i64 = 0
+        self.published: i64 = 0
+        self.confirms_sent: i64 = 0
+        broker.links.add(self)
+
+    # -- input ------------------------------------------------------------------------------------
+
+    def receive(self, data: bytes, now_ms: i64) -> None:
+        """Take bytes that the peer sent; `now_ms` is monotonic."""
+        self.now_ms = now_ms
+        self.input_ms = now_ms
+        self.received_bytes += len(data)
+        if self.state == CLOSED:
+            return
+        if self.deaf:
+            self._look_for_close_ok(data)
+            return
+        self.reader.feed(data)
+        if self.halted == 0:
+            self.run()
+
+    def _look_for_close_ok(self, data: bytes) -> None:
+        """Find the peer's close-ok or close in input that is not parsed, also when in pieces."""
+        tail = self.deaf_tail + data
+        if _CLOSE_OK in tail:
+            self.finish()
+        else:
+            close = tail.find(_CLOSE)
+            if close >= 7 and tail[close - 7 : close - 4] == b"\x01\x00\x00":
+                self.send(0, ConnectionCloseOk())
+                self.finish()
+        self.deaf_tail = tail[-len(_CLOSE_OK) :]
+
+    def run(self) -> None:
+        """Parse what lies in the input until it ends or the connection is halted."""
+        while self.halted == 0 and self.state != CLOSED and not self.deaf:
+            try:
+                if self.state == HEADER_NEXT and not self._take_protocol_header():
+                    break
+                self._take_frames()
+                break
+            except AmqpError as error:
+                self._fail(error)
+            except Exception as error:  # noqa: BLE001 - a bug ends one connection, not the broker
+                self.log.append(("error", f"internal error: {error!r}"))
+                self._fail(InternalError("the broker's log says more"))
+        for channel in self.confirming:
+            channel.write_confirms()
+        if self.confirming:
+            self.confirming = []
+            self.wake()
+
+    def _take_protocol_header(self) -> bool:
+        """Judge the first eight bytes (behaviour 1); tell whether frames follow."""
+        reader = self.reader
+        start = reader.data[:8]
+        if len(start) < 8:
+            return False
+        if start == PROTOCOL_HEADER:
+            reader.position = 8
+            handshake.start(self)
+            return True
+        self.out.write(PROTOCOL_HEADER)
+        self.finish()
+        return False
+
+    def _take_frames(self) -> None:
+        reader = self.reader
+        while self.halted == 0 and self.state != CLOSED:
+            if self.state == OPEN:
+                take_publishes(self)
+                if self.halted != 0:
+                    return
+            self.fault_channel = None
+            self.fault_class = 0
+            self.fault_method = 0
+            if not reader.next():
+                return
+            self._frame(reader.kind, reader.channel, reader.start, reader.end)
+            if len(self.out) + self.parts_bytes > OUTPUT_BYTES_MAX:
+                self.halted |= HALT_OUTPUT
+                self.wake()
+
+    def _frame(self, kind: i64, number: i64, start: i64, end: i64) -> None:
+        if kind == FRAME_HEARTBEAT:
+            if number != 0:
+                raise UnexpectedFrame("a heartbeat on a channel")
+            return
+        if self.state == CLOSING:
+            if kind == FRAME_METHOD:
+                self._closing_method(start, end)
+            return
+        if number == 0:
+            if kind != FRAME_METHOD:
+                raise UnexpectedFrame("content on channel 0")
+            self._connection_method(decode_method(self.reader.data, start, end))
+            return
+        if self.state != OPEN:
+            raise CommandInvalid("a channel before the connection is open")
+        channel = self.channels.get(number)
+        if channel is None:
+            self._open_channel(kind, number, start, end)
+        elif channel.closing:
+            self._closing_channel(channel, kind, start, end)
+        elif kind == FRAME_METHOD:
+            self._channel_method(channel, start, end)
+        elif kind == FRAME_HEADER:
+            self.at_fault(channel, 60, 40)
+            content.header(channel, self.reader.data, start, end)
+        elif kind == FRAME_BODY:
+            self.at_fault(channel, 60, 40)
+            content.body(channel, self.reader.data, start, end)
+
+    def _closing_method(self, start: i64, end: i64) -> None:
+        """After our connection.close only a close or its close-ok counts."""
+        try:
+            method = decode_method(self.reader.data, start, end)
+        except HardError:
+            return
+        if isinstance(method, ConnectionClose):
+            self.send(0, ConnectionCloseOk())
+            self.finish()
+        elif isinstance(method, ConnectionCloseOk):
+            self.finish()
+
+    def _connection_method(self, method: Method) -> None:
+        self.at_fault(None, method.CLASS_ID, method.METHOD_ID)
+        if isinstance(method, ConnectionClose):
+            self.release()
+            self.send(0, ConnectionCloseOk())
+            self.finish()
+        elif self.state < OPEN:
+            handshake.step(self, method)
+        elif isinstance(method, ConnectionUpdateSecret):
+            self.send(0, ConnectionUpdateSecretOk())
+        else:
+            raise ChannelFault(f"{method.NAME} on channel 0 of an open connection")
+
+    def _open_channel(self, kind: i64, number: i64, start: i64, end: i64) -> None:
+        """Take the first frame of a channel, which must open it (behaviours 11 and 12)."""
+        if kind != FRAME_METHOD:
+            raise ChannelFault("expected 'channel.open'")
+        method = decode_method(self.reader.data, start, end)
+        self.at_fault(None, method.CLASS_ID, method.METHOD_ID)
+        if isinstance(method, ChannelCloseOk):
+            # Answers a close that crossed the client's own.
+            return
+        if not isinstance(method, ChannelOpen):
+            raise ChannelFault("expected 'channel.open'")
+        commands.open_channel(self, number)
+        self.send(number, ChannelOpenOk())
+
+    def _closing_channel(self, channel: Channel, kind: i64, start: i64, end: i64) -> None:
+        """Drop what comes for a channel that we closed, until the client agrees (behaviour 15)."""
+        if kind != FRAME_METHOD or end - start < 4:
+            return
+        ids = read_i32_be(self.reader.data, start)
+        if ids == 20 << 16 | 41:
+            self.forget_channel(channel)
+        elif ids == 20 << 16 | 40:
+            # The client closed at the same time: its close is answered, ours still waits.
+            self.send(channel.number, ChannelCloseOk())
+
+    def _channel_method(self, channel: Channel, start: i64, end: i64) -> None:
+        data = self.reader.data
+        if channel.content_state != 0:
+            raise UnexpectedFrame("a method in the middle of content")
+        if end - start >= 4 and read_i32_be(data, start) == _PUBLISH:
+            self.at_fault(channel, 60, 40)
+            content.begin(channel, data[start + 4 : end])
+            return
+        method = decode_method(data, start, end)
+        self.at_fault(channel, method.CLASS_ID, method.METHOD_ID)
+        if isinstance(method, ChannelClose):
+            channel.release()
+            self.forget_channel(channel)
+            self.send(channel.number, ChannelCloseOk())
+            return
+        self.turn.reply_group = 0
+        commands.handle(channel, method)
+
+    def at_fault(self, channel: Channel | None, class_id: i64, method_id: i64) -> None:
+        """Note what is being handled, so that an error can name it."""
+        self.fault_channel = channel
+        self.fault_class = class_id
+        self.fault_method = method_id
+
+    def forget_channel(self, channel: Channel) -> None:
+        """Let the number of a channel be used again."""
+        del self.channels[channel.number]
+        if self.recent is channel:
+            self.recent = None
+
+    def tuned(self, frame_bytes_max: int, channels_max: int, heartbeat_seconds: int) -> None:
+        """Take what was negotiated; a payload may be as large as the frame (see `limits`)."""
+        self.frame_bytes_max = frame_bytes_max
+        if frame_bytes_max == 0:
+            self.payload_bytes_max = 0x7FFFFFFF
+            self.body_bytes_max = 0x7FFFFFFF
+        else:
+            self.payload_bytes_max = frame_bytes_max
+            self.body_bytes_max = frame_bytes_max - FRAME_OVERHEAD_BYTES
+        self.reader.frame_max = frame_bytes_max
+        self.channels_max = channels_max if channels_max > 0 else 65_535
+        self.heartbeat_ms = heartbeat_seconds * 1000
+
+    # -- output -----------------------------------------------------------------------------------
+
+    def send(self, number: i64, method: Method) -> None:
+        """Write a method frame."""
+        write_method(self.out, number, method)
+        self.wake()
+
+    def reply(self, number: i64, method: Method) -> None:
+        """Write the answer to the method at hand, after the sync that it depends on."""
+        turn = self.turn
+        group = turn.reply_group
+        journal = turn.journal
+        if group > journal.durable_group and (group < journal.group or journal.has_records()):
+            writer = BytesWriter()
+            write_method(writer, number, method)
+            self.held = writer.getvalue()
+            self.halted |= HALT_SYNC
+            turn.wait(self, group)
+        else:
+            self.send(number, method)
+
+    def synced(self, group: i64) -> None:
+        """Write the held reply and parse on."""
+        if self.state == CLOSED:
+            return
+        if self.held:
+            self.out.write(self.held)
+            self.held = b""
+        self.halted &= ~HALT_SYNC
+        self.wake()
+        self.run()
+
+    def write_apart(self, body: bytes) -> None:
+        """Put `body` into the output by itself, uncopied."""
+        self.parts.append(self.out.getvalue())
+        self.out.truncate(0)
+        self.parts.append(body)
+        self.parts_bytes += len(self.parts[-2]) + len(body)
+
+    def delivered_out(self) -> None:
+        """After each delivery: have it flushed, and stop the consumers when enough is waiting."""
+        if not self.woken:
+            self.wake()
+        if len(self.out) + self.parts_bytes > OUTPUT_BYTES_HIGH:
+            self.writable = False
+
+    def take_output(self) -> list[bytes]:
+        """Return the bytes to send, in order; there may be none."""
+        parts = self.parts
+        if len(self.out) > 0:
+            parts.append(self.out.getvalue())
+            self.out.truncate(0)
+        if parts:
+            self.parts = []
+            self.parts_bytes = 0
+            self.output_ms = self.now_ms
+            for part in parts:
+                self.sent_bytes += len(part)
+        return parts
+
+    def flushed(self, transport_full: bool) -> None:
+        """Hear that the output went to the transport, and whether that holds too much now."""
+        self.transport_full = transport_full
+        if transport_full:
+            self.writable = False
+            return
+        if not self.writable:
+            self.writable = True
+            for channel in self.channels.values():
+                for consumer in channel.consumers.values():
+                    consumer.queue.mark()
+        if self.halted & HALT_OUTPUT:
+            self.halted &= ~HALT_OUTPUT
+            self.run()
+
+    # -- publishers -------------------------------------------------------------------------------
+
+    def check_publisher(self) -> None:
+        """After each publish: halt while an alarm is on or too much waits for its sync."""
+        if self.turn.journal.unsynced_bytes > UNSYNCED_BYTES_MAX:
+            self.halted |= HALT_SYNC
+            self.turn.wait(self, self.turn.journal.durable_group + 1)
+        if self.broker.blocked:
+            self.halted |= HALT_ALARM
+            if self.blocked_notify and not self.told_blocked:
+                self.told_blocked = True
+                self.send(0, ConnectionBlocked(self.broker.blocked_reason))
+
+    def alarm(self, blocked: bool, reason: str) -> None:
+        """Go on when the alarm is over (behaviour 16)."""
+        if not blocked:
+            if self.told_blocked:
+                self.told_blocked = False
+                self.send(0, ConnectionUnblocked())
+            if self.halted & HALT_ALARM:
+                self.halted &= ~HALT_ALARM
+                self.run()
+
+    # -- time -------------------------------------------------------------------------------------
+
+    def tick(self, now_ms: i64) -> None:
+        """Look at the clock, about once a second: heartbeats, the handshake's end, a lost peer."""
+        self.now_ms = now_ms
+        if self.state < OPEN:
+            if self.halted & HALT_LOGIN:
+                if now_ms - self.closing_ms >= self.settings.login_failure_delay_ms:
+                    self.finish()
+            elif now_ms - self.connected_ms >= self.settings.handshake_ms:
+                self.log.append(("warning", "handshake timeout"))
+                self.finish()
+        elif self.state == CLOSING:
+            if now_ms - self.closing_ms >= _CLOSE_OK_MS:
+                self.finish()
+        elif self.heartbeat_ms > 0:
+            self._tick_heartbeat(now_ms)
+
+    def _tick_heartbeat(self, now_ms: i64) -> None:
+        if now_ms - self.output_ms >= self.heartbeat_ms // 2:
+            write_heartbeat(self.out)
+            self.wake()
+        # While it is halted the socket is not read: silence means nothing then.
+        if self.halted == 0 and now_ms - self.input_ms > self.heartbeat_ms * 2:
+            self.log.append(
+                ("error", f"missed heartbeats from client, timeout: {self.heartbeat_ms // 1000}s")
+            )
+            self.release()
+            self.finish()
+
+    # -- the end ----------------------------------------------------------------------------------
+
+    def _fail(self, error: AmqpError) -> None:
+        """Close the channel or the connection that an error belongs to."""
+        if error.class_id == 0:
+            error.class_id = int(self.fault_class)
+            error.method_id = int(self.fault_method)
+        channel = self.fault_channel
+        if isinstance(error, SoftError) and channel is not None and not channel.closing:
+            self.log.append(("error", f"channel {channel.number}: {error}"))
+            channel.write_confirms()
+            channel.closing = True
+            channel.release()
+            self.send(
+                channel.number,
+                ChannelClose(error.code, _short(error.reply_text), error.class_id, error.method_id),
+            )
+            return
+        self.close(error)
+
+    def close(self, error: AmqpError) -> None:
+        """Close the connection with the code of `error`; what it held is released at once."""
+        if self.state >= CLOSING:
+            return
+        self.log.append(("error", str(error)))
+        for channel in self.confirming:
+            channel.write_confirms()
+        self.confirming = []
+        self.release()
+        self.halted &= ~(HALT_SYNC | HALT_ALARM)
+        self.send(
+            0,
+            ConnectionClose(error.code, _short(error.reply_text), error.class_id, error.method_id),
+        )
+        self.state = CLOSING
+        self.closing_ms = self.now_ms
+        if isinstance(error, FrameError):
+            self.deaf = True
+            self._look_for_close_ok(self.reader.data[self.reader.position :])
+
+    def force(self, text: str) -> None:
+        """Close the connection because the operator or a shutdown wants it (320)."""
+        if self.state < OPEN:
+            self.finish()
+        else:
+            self.close(ConnectionForced(text))
+
+    def refuse_login(self, text: str, tell: bool) -> None:
+        """End a login that failed: with a close where the client can take it, else in silence."""
+        self.log.append(("error", text))
+        if tell:
+            self.send(0, ConnectionClose(403, handshake.refused(self.mechanism), 0, 0))
+            self.state = CLOSING
+            self.closing_ms = self.now_ms
+        else:
+            self.halted |= HALT_LOGIN
+            self.closing_ms = self.now_ms
+
+    def finish(self) -> None:
+        """Have the socket closed once the output is flushed."""
+        self.release()
+        self.state = CLOSED
+        self.finished = True
+        self.wake()
+
+    def lost(self) -> None:
+        """Hear that the socket is gone."""
+        if self.state == OPEN:
+            self.log.append(("warning", "client unexpectedly closed TCP connection"))
+        self.release()
+        self.state = CLOSED
+        self.broker.links.discard(self)
+
+    def release(self) -> None:
+        """Requeue what is unacked, end consumers and delete exclusive queues (behaviour 13)."""
+        channels = list(self.channels.values())
+        self.channels.clear()
+        self.recent = None
+        for channel in channels:
+            if not channel.closing:
+                channel.closing = True
+                channel.release()
+        queues = self.exclusive_queues
+        self.exclusive_queues = []
+        vhost = self.vhost
+        if vhost is not None:
+            for queue in queues:
+                vhost.drop_queue(queue)
+        self.routes.clear()

@@ -1,0 +1,107 @@
+"""What a session is told when it is made: limits, names, who may log in, and randomness.
+
+Nothing here changes while a connection lives.
+"""
+
+from __future__ import annotations
+
+from mypy_extensions import i64, mypyc_attr
+
+from leveret.limits import (
+    CHANNELS_MAX,
+    FRAME_BYTES_MAX,
+    HANDSHAKE_SECONDS_MAX,
+    HEARTBEAT_SECONDS,
+    MESSAGE_BYTES_MAX,
+)
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Authenticator:
+    """Judges logins."""
+
+    def verify(self, user: str, password: bytes) -> bool:
+        """Tell whether `password` is the user's; an unknown user costs as much as a known one."""
+        raise RuntimeError("an authenticator judges logins")
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Tokens:
+    """Gives unguessable tokens for names of the broker's making."""
+
+    def token(self) -> str:
+        """Return a new token: 22 characters of the URL-safe base-64 alphabet."""
+        raise RuntimeError("tokens are handed in")
+
+
+class SessionSettings:
+    """The settings of a session; sizes in bytes, times in the unit that the name says."""
+
+    def __init__(
+        self,
+        version: str,
+        frame_bytes_max: int = FRAME_BYTES_MAX,
+        channels_max: int = CHANNELS_MAX,
+        heartbeat_seconds: int = HEARTBEAT_SECONDS,
+        message_bytes_max: int = MESSAGE_BYTES_MAX,
+        handshake_ms: int = HANDSHAKE_SECONDS_MAX * 1000,
+        login_failure_delay_ms: int = 3000,
+        compatible: bool = True,
+        loopback_users: tuple[str, ...] = ("guest",),
+        cluster_name: str = "leveret@localhost",
+    ) -> None:
+        self.version = version
+        self.frame_bytes_max: i64 = frame_bytes_max
+        self.channels_max: i64 = channels_max
+        self.heartbeat_seconds: i64 = heartbeat_seconds
+        self.message_bytes_max: i64 = message_bytes_max
+        self.handshake_ms: i64 = handshake_ms
+        self.login_failure_delay_ms: i64 = login_failure_delay_ms
+        self.compatible = compatible
+        self.loopback_users = loopback_users
+        self.cluster_name = cluster_name
+
+    def server_properties(self) -> dict[str, object]:
+        """Return what the broker says of itself in connection.start.
+
+        Compatible, it names RabbitMQ 3.13.7: kombu and others choose the meaning of basic.qos by
+        product and version, and these are the semantics that they find here.
+        """
+        capabilities: dict[str, object] = {
+            "publisher_confirms": True,
+            "exchange_exchange_bindings": True,
+            "basic.nack": True,
+            "consumer_cancel_notify": True,
+            "connection.blocked": True,
+            "consumer_priorities": True,
+            "authentication_failure_close": True,
+            "per_consumer_qos": True,
+            "direct_reply_to": True,
+        }
+        return {
+            "capabilities": capabilities,
+            "cluster_name": self.cluster_name,
+            "copyright": "Copyright (c) the Leveret authors",
+            "information": "Licensed under the Apache License 2.0",
+            "platform": f"Leveret {self.version}" if self.compatible else "Python",
+            "product": "RabbitMQ" if self.compatible else "Leveret",
+            "version": "3.13.7" if self.compatible else self.version,
+        }
+
+
+class Peer:
+    """Who is at the other end of the socket; `loopback` is judged by the peer's own address."""
+
+    def __init__(
+        self, host: str, port: int, local_host: str, local_port: int, loopback: bool
+    ) -> None:
+        self.host = host
+        self.port = port
+        self.local_host = local_host
+        self.local_port = local_port
+        self.loopback = loopback
+
+    @property
+    def name(self) -> str:
+        """The connection's name as RabbitMQ writes it."""
+        return f"{self.host}:{self.port} -> {self.local_host}:{self.local_port}"

@@ -1,0 +1,144 @@
+"""The deliveries of a channel that wait for their ack, by delivery tag.
+
+Tags grow, and most acks come in the order of the deliveries.  A list with a moving head serves
+that case in a few steps; an ack out of order is found by bisection, leaves its place marked, and
+the list is packed when half of it is marked.
+
+Invariant: the tags in the list grow strictly; `count` is the number of those not settled.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64, mypyc_attr
+
+if TYPE_CHECKING:
+    from leveret.broker.consumer import Consumer
+    from leveret.broker.queue import Queue
+    from leveret.message import Message
+
+#: Settled places that are worth packing the list for.
+_PACK_AT: Final = 1024
+
+
+@final
+@mypyc_attr(acyclic=True)
+class Unacked:
+    """One delivery: its tag, where it came from, and how often it was handed out before."""
+
+    def __init__(
+        self,
+        tag: i64,
+        queue: Queue,
+        consumer: Consumer | None,
+        message: Message,
+        sequence: i64,
+        count: i64,
+    ) -> None:
+        self.tag: i64 = tag
+        self.queue = queue
+        self.consumer = consumer
+        self.message = message
+        self.sequence: i64 = sequence
+        self.count: i64 = count
+        self.settled = False
+
+
+@final
+class UnackedList:
+    """The deliveries of one channel."""
+
+    def __init__(self) -> None:
+        self.items: list[Unacked] = []
+        self.head: i64 = 0
+        self.count: i64 = 0
+
+    def add(self, unacked: Unacked) -> None:
+        """Add the newest delivery."""
+        self.items.append(unacked)
+        self.count += 1
+
+    def take(self, tag: i64) -> Unacked | None:
+        """Settle and return the delivery with `tag`; None where there is none."""
+        items = self.items
+        low: i64 = self.head
+        high: i64 = len(items) - 1
+        while low <= high:
+            middle: i64 = low if items[low].tag == tag else (low + high) // 2
+            unacked = items[middle]
+            if unacked.tag == tag:
+                if unacked.settled:
+                    return None
+                unacked.settled = True
+                self.count -= 1
+                self._pack()
+                return unacked
+            if unacked.tag < tag:
+                low = middle + 1
+            else:
+                high = middle - 1
+        return None
+
+    def take_up_to(self, tag: i64) -> list[Unacked]:
+        """Settle and return all deliveries up to `tag`, the oldest first."""
+        taken: list[Unacked] = []
+        items = self.items
+        size: i64 = len(items)
+        place: i64 = self.head
+        while place < size:
+            unacked = items[place]
+            if unacked.tag > tag:
+                break
+            if not unacked.settled:
+                unacked.settled = True
+                taken.append(unacked)
+            place += 1
+        self.head = place
+        self.count -= len(taken)
+        self._pack()
+        return taken
+
+    def take_all(self) -> list[Unacked]:
+        """Settle and return every delivery, the oldest first."""
+        taken = [unacked for unacked in self.items[self.head :] if not unacked.settled]
+        for unacked in taken:
+            unacked.settled = True
+        self.items = []
+        self.head = 0
+        self.count = 0
+        return taken
+
+    def restore(self, returned: list[Unacked]) -> None:
+        """Put deliveries back that a transaction had settled and rolled back."""
+        for unacked in returned:
+            unacked.settled = False
+        items = [unacked for unacked in self.items[self.head :] if unacked not in returned]
+        self.items = sorted(items + returned, key=_tag)
+        self.head = 0
+        self.count += len(returned)
+
+    def newest_tag(self) -> i64:
+        """Return the highest tag in the list, or 0."""
+        return self.items[-1].tag if self.items else 0
+
+    def _pack(self) -> None:
+        items = self.items
+        size: i64 = len(items)
+        head = self.head
+        while head < size and items[head].settled:
+            head += 1
+        if head == size:
+            items.clear()
+            head = 0
+        elif head >= _PACK_AT and head * 2 >= size:
+            del items[:head]
+            head = 0
+        elif size - head >= _PACK_AT and self.count * 2 < size - head:
+            self.items = [unacked for unacked in items[head:] if not unacked.settled]
+            head = 0
+        self.head = head
+
+
+def _tag(unacked: Unacked) -> int:
+    return unacked.tag
