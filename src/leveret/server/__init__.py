@@ -1,1 +1,1 @@
-"""Sockets: listeners and the asyncio protocols around sessions."""
+"""Sockets only: listeners, the asyncio shells around sessions, and the runner of effects."""

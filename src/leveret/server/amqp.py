@@ -1,0 +1,134 @@
+"""The asyncio shell around one AMQP connection: bytes to and fro, backpressure both ways.
+
+A peer that does not read is not fed: the transport's buffer is bounded by asking the core for no
+more while it is above its mark, and above a second mark the peer's input is not read either, since
+replies need room too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+from typing import TYPE_CHECKING, cast
+
+from leveret.limits import INPUT_BYTES_HELD_MAX, OUTPUT_BYTES_HIGH, OUTPUT_BYTES_MAX
+from leveret.session.connection import Connection
+from leveret.session.settings import Peer
+
+if TYPE_CHECKING:
+    from leveret.server.listener import AmqpListener
+
+#: One write to the transport is at most this long, so that no call holds the loop.
+WRITE_BYTES_MAX = 262_144
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether an address of the peer is of this machine's loopback."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        return address.ipv4_mapped.is_loopback
+    return address.is_loopback
+
+
+class AmqpProtocol(asyncio.Protocol):
+    """One connection's socket."""
+
+    connection: Connection
+    _transport: asyncio.Transport
+
+    def __init__(self, listener: AmqpListener) -> None:
+        self._listener = listener
+        self._runner = listener.runner
+        self._full = False
+        self._reading = True
+        self._closing = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Start the session of a new connection."""
+        # uvloop's transports are no subclasses of asyncio's.
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=OUTPUT_BYTES_HIGH)
+        peer = transport.get_extra_info("peername") or ("unknown", 0)
+        local = transport.get_extra_info("sockname") or ("unknown", 0)
+        host = str(peer[0])
+        self.connection = self._listener.connect(
+            Peer(host, int(peer[1]), str(local[0]), int(local[1]), is_loopback(host))
+        )
+        self._runner.add(self.connection, self)
+        self._listener.log("info", self.connection, "accepting AMQP connection")
+
+    def data_received(self, data: bytes) -> None:
+        """Feed the session, then do what the core noted."""
+        self.connection.receive(data, self._runner.now())
+        self._runner.run()
+        self._judge_reading()
+
+    def pause_writing(self) -> None:
+        """Hear that the transport holds more than it should."""
+        self._full = True
+        self.connection.flushed(True)
+
+    def resume_writing(self) -> None:
+        """Hear that the transport has room again."""
+        self._full = False
+        self.connection.flushed(False)
+        self._runner.run()
+        self._judge_reading()
+
+    def flush(self) -> None:
+        """Send what the session has written."""
+        connection = self.connection
+        transport = self._transport
+        for part in connection.take_output():
+            if len(part) <= WRITE_BYTES_MAX:
+                transport.write(part)
+            else:
+                view = memoryview(part)
+                for start in range(0, len(part), WRITE_BYTES_MAX):
+                    transport.write(view[start : start + WRITE_BYTES_MAX])
+        if connection.log:
+            for level, text in connection.log:
+                self._listener.log(level, connection, text)
+            connection.log.clear()
+        if connection.finished:
+            self._close()
+        else:
+            connection.flushed(self._full)
+            self._judge_reading()
+
+    def _judge_reading(self) -> None:
+        """Read the socket unless the session is halted with enough in hand, or its peer is deaf."""
+        connection = self.connection
+        held = connection.halted and connection.reader.held() > INPUT_BYTES_HELD_MAX
+        deaf = self._full and self._transport.get_write_buffer_size() > OUTPUT_BYTES_MAX
+        reading = not (held or deaf)
+        if reading != self._reading and not self._closing:
+            self._reading = reading
+            if reading:
+                self._transport.resume_reading()
+            else:
+                self._transport.pause_reading()
+
+    def _close(self) -> None:
+        if not self._closing:
+            self._closing = True
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Drop the socket with what waits in it."""
+        self._closing = True
+        self._transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Release what the connection held."""
+        connection = self.connection
+        connection.lost()
+        for level, text in connection.log:
+            self._listener.log(level, connection, text)
+        connection.log.clear()
+        self._listener.log("info", connection, "closed AMQP connection")
+        self._runner.remove(connection)
+        self._runner.run()

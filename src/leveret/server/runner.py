@@ -1,0 +1,203 @@
+"""The runner of effects: after each batch of input it does what the core noted.
+
+The core decides, the runner acts: it flushes connections, hands sealed groups to the thread that
+syncs, reads chunks, and comes back when a long loop has more to do.  One sync is in flight at a
+time; what gathers meanwhile is the next group.
+
+Interpreted on purpose: it is asyncio's side of the house.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+
+from leveret.broker.broker import Broker
+from leveret.broker.turn import ChunkWanted, Link
+from leveret.clock import Clock
+from leveret.server.amqp import AmqpProtocol
+from leveret.store.disk import StorageFailure
+from leveret.store.journal import Group
+from leveret.store.segments import ChunkRef
+
+#: What the sync thread is asked to do: a call without arguments, or None to end.
+Task = Callable[[], Callable[[], None]]
+
+
+class SyncThread:
+    """One thread for what blocks on the disk.  It makes only calls that let go of the GIL.
+
+    A task runs in the thread and returns what is to be called in the loop afterwards.
+    """
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, failed: Callable[[StorageFailure], None]
+    ) -> None:
+        self._loop = loop
+        self._failed = failed
+        self._tasks: SimpleQueue[Task | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="sync", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def submit(self, task: Task) -> None:
+        """Have `task` run in the thread."""
+        self._tasks.put(task)
+
+    def stop(self) -> None:
+        """Wait for the tasks that were submitted and end the thread."""
+        self._tasks.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while (task := self._tasks.get()) is not None:
+            try:
+                done = task()
+            except StorageFailure as failure:
+                # Never retried: after a failed sync nobody knows what is on the disk.
+                self._loop.call_soon_threadsafe(self._failed, failure)
+                return
+            self._loop.call_soon_threadsafe(done)
+
+
+class Runner:
+    """Runs the effects of one broker."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        broker: Broker,
+        clock: Clock,
+        thread: SyncThread,
+        write_group: Callable[[Group], None],
+        read_chunk: Callable[[ChunkRef], bytes],
+    ) -> None:
+        self._loop = loop
+        self._broker = broker
+        self._turn = broker.turn
+        self._journal = broker.turn.journal
+        self._clock = clock
+        self._thread = thread
+        self._write_group = write_group
+        self._read_chunk = read_chunk
+        self._shells: dict[Link, AmqpProtocol] = {}
+        self._syncing = False
+        self._resuming = False
+        self._idle: list[asyncio.Future[None]] = []
+        self._empty: list[asyncio.Future[None]] = []
+        self.failed = False
+
+    # -- connections ------------------------------------------------------------------------------
+
+    def now(self) -> int:
+        """Give the core the time; return the monotonic one in ms."""
+        self._turn.now_ms = self._clock.wall_ms()
+        return self._clock.monotonic_ms()
+
+    def add(self, link: Link, shell: AmqpProtocol) -> None:
+        """Know the shell of a connection."""
+        self._shells[link] = shell
+
+    def remove(self, link: Link) -> None:
+        """Forget the shell of a connection."""
+        self._shells.pop(link, None)
+        if not self._shells:
+            _resolve(self._empty)
+
+    @property
+    def shells(self) -> list[AmqpProtocol]:
+        """The shells of all connections."""
+        return list(self._shells.values())
+
+    # -- effects ----------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Do what the core noted since the last call."""
+        if self.failed:
+            return
+        self._broker.settle()
+        turn = self._turn
+        for link in turn.take_woken():
+            shell = self._shells.get(link)
+            if shell is not None:
+                shell.flush()
+        if turn.wanted:
+            for wanted in turn.take_wanted():
+                self._read(wanted)
+        if not self._syncing and self._journal.has_records():
+            self._sync()
+        if (turn.resume or turn.dispatchers or turn.woken) and not self._resuming:
+            self._resuming = True
+            self._loop.call_soon(self._resume)
+
+    def _resume(self) -> None:
+        self._resuming = False
+        self.run()
+
+    def _sync(self) -> None:
+        group = self._journal.seal()
+        if group is None:
+            return
+        self._syncing = True
+
+        def write() -> Callable[[], None]:
+            self._write_group(group)
+            return lambda: self._synced(int(group.number))
+
+        self._thread.submit(write)
+
+    def _synced(self, number: int) -> None:
+        self._syncing = False
+        if self.failed:
+            return
+        self.now()
+        self._turn.synced(number)
+        self.run()
+        if not self._syncing:
+            _resolve(self._idle)
+
+    async def emptied(self) -> None:
+        """Wait until no connection is left."""
+        if self._shells:
+            waiting = self._loop.create_future()
+            self._empty.append(waiting)
+            await waiting
+
+    async def synced(self) -> None:
+        """Wait until everything that was recorded is synced."""
+        self.run()
+        if self._syncing:
+            waiting = self._loop.create_future()
+            self._idle.append(waiting)
+            await waiting
+
+    def _read(self, wanted: ChunkWanted) -> None:
+        def read() -> Callable[[], None]:
+            data = self._read_chunk(wanted.ref)
+            return lambda: self._arrived(wanted, data)
+
+        self._thread.submit(read)
+
+    def _arrived(self, wanted: ChunkWanted, data: bytes) -> None:
+        wanted.arrived(data)
+        self.run()
+
+    def tick(self) -> None:
+        """Look at the clock for all connections and streams, about once a second."""
+        now_ms = self.now()
+        for shell in self.shells:
+            shell.connection.tick(now_ms)
+        self._broker.tick()
+        self.run()
+
+
+def _resolve(waiting: list[asyncio.Future[None]]) -> None:
+    """Let all go on that wait in the list, and empty it."""
+    for future in waiting:
+        if not future.done():
+            future.set_result(None)
+    waiting.clear()
