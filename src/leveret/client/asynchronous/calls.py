@@ -69,7 +69,7 @@ class Waiting(Token):
     def __init__(self, future: asyncio.Future[None]) -> None:
         self.future = future
 
-    def replied(self, reply: Replied) -> None:  # noqa: ARG002 -- that it came says all
+    def replied(self, reply: Replied) -> None:
         """Take channel.open-ok."""
         self.end(None)
 

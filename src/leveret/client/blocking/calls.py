@@ -23,7 +23,7 @@ class Waiting(Token):
         self.done = False
         self.error: Exception | None = None
 
-    def replied(self, reply: Replied) -> None:  # noqa: ARG002 -- that it came says all
+    def replied(self, reply: Replied) -> None:
         """Take a reply."""
         self.done = True
 

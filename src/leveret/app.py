@@ -1,0 +1,305 @@
+"""The composition root: builds every part of a broker, starts and stops them in order.
+
+It is the only module that knows all.  Time, randomness and files enter the core here.
+
+Order of start: lock and recover the data directory, put the state back, journal what is new, sync,
+listen.  Order of stop: listen no more, close connections, sync, mark the stop as clean.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import os
+import secrets
+import signal
+import sys
+import time
+from collections.abc import Coroutine
+from typing import Any, Final
+
+from leveret import __version__
+from leveret.broker.broker import Broker
+from leveret.broker.classic import ClassicQueue
+from leveret.broker.restore import Restore
+from leveret.broker.users import SALT_BYTES, User, hash_password
+from leveret.clock import Clock
+from leveret.config import Settings
+from leveret.server.listener import AmqpListener
+from leveret.server.log import make_log
+from leveret.server.runner import Runner, SyncThread
+from leveret.session.connection import Connection
+from leveret.session.settings import Authenticator, SessionSettings, Tokens
+from leveret.store.disk import RealDisk, StorageFailure
+from leveret.store.journal import Group, Journal
+from leveret.store.journal_files import JournalFiles
+from leveret.store.recovery import RecoveryReport, recover
+from leveret.store.segments import ChunkRef, read_chunk_bytes
+
+#: Compiled code yields the GIL only in calls; this bounds what a busy thread costs the loop.
+SWITCH_INTERVAL_SECONDS: Final = 0.0001
+
+#: Young objects that start a collection: messages are not tracked, so garbage is rare.
+GC_THRESHOLD: Final = 50_000
+
+TICK_SECONDS: Final = 1.0
+
+#: How long a graceful stop waits for clients to answer its connection.close.
+STOP_SECONDS: Final = 2.0
+
+
+class SystemClock(Clock):
+    """The machine's clocks."""
+
+    def wall_ms(self) -> int:
+        """Return milliseconds since the Unix epoch."""
+        return time.time_ns() // 1_000_000
+
+    def monotonic_ms(self) -> int:
+        """Return milliseconds of a clock that never goes back."""
+        return time.monotonic_ns() // 1_000_000
+
+
+class SystemTokens(Tokens):
+    """Tokens from the system's source of randomness."""
+
+    def token(self) -> str:
+        """Return 16 bytes of chance as URL-safe base 64."""
+        return secrets.token_urlsafe(16)
+
+
+class UserAuthenticator(Authenticator):
+    """Judges logins by the broker's users."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def verify(self, user: str, password: bytes) -> bool:
+        """Tell whether the password is the user's."""
+        return self._broker.users.verify(user, password)
+
+
+class Node:
+    """One running broker."""
+
+    port: int
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.log = make_log(settings.log_level, settings.log_format)
+        self.clock = SystemClock()
+        self.broker = Broker(Journal(), settings.memory_bytes_max)
+        self.failure: StorageFailure | None = None
+        self._disk = RealDisk(str(settings.data_dir))
+        self._stopping = asyncio.Event()
+        self._ticker: asyncio.Task[None] | None = None
+        self._unsynced_since = 0
+
+    # -- start ------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Recover and listen.
+
+        Raises: StorageFailure when the data directory cannot be used; OSError when the address
+        cannot be listened on.
+        """
+        settings = self.settings
+        report = self._recover()
+        loop = asyncio.get_running_loop()
+        self._files = JournalFiles(self._disk)
+        self._thread = SyncThread(loop, self._failed)
+        self.runner = Runner(
+            loop, self.broker, self.clock, self._thread, self._write_group, self._read_chunk
+        )
+        self._thread.start()
+        self.runner.now()
+        self._journal_start(report)
+        await self.runner.synced()
+        if self.failure is not None:
+            raise self.failure
+        self._listener = AmqpListener(
+            self.runner,
+            self.broker,
+            self._session_settings(),
+            UserAuthenticator(self.broker),
+            SystemTokens(),
+            self._log_connection,
+        )
+        self.port = await self._listener.start(settings.host, settings.port)
+        self._ticker = loop.create_task(self._tick())
+        gc.set_threshold(GC_THRESHOLD, 20, 100)
+        gc.collect()
+        gc.freeze()
+
+    def _recover(self) -> RecoveryReport:
+        restore = Restore(self.broker)
+        report = recover(self._disk, restore, secrets.token_bytes(16), self.clock.wall_ms())
+        self.broker.turn.journal = report.journal()
+        self.broker.turn.now_ms = self.clock.wall_ms()
+        restore.finish(not report.clean_stop)
+        for damage in report.damages:
+            self.log.error("damage found and quarantined", place=str(damage))
+        for damage in report.torn:
+            self.log.warning("torn end of the journal cut off", place=str(damage))
+        for name in restore.orphaned:
+            self.log.error("messages of an unexplained queue were kept", queue=name)
+        self.log.info(
+            "recovered",
+            records=int(report.records),
+            messages=int(restore.restored),
+            clean=report.clean_stop,
+        )
+        return report
+
+    def _journal_start(self, report: RecoveryReport) -> None:
+        """Journal the start, so that a clean stop is only ever the last thing said."""
+        settings = self.settings
+        journal = self.broker.turn.journal
+        journal.define("start", {"version": __version__, "time_ms": self.clock.wall_ms()})
+        if report.created or not self.broker.vhosts:
+            self.broker.add_vhost(settings.default_vhost)
+        if report.created or not self.broker.users.by_name:
+            password = settings.default_pass.get_secret_value().encode()
+            hashed = hash_password(secrets.token_bytes(SALT_BYTES), password)
+            self.broker.put_user(User(settings.default_user, hashed, ["administrator"]))
+
+    def _session_settings(self) -> SessionSettings:
+        settings = self.settings
+        return SessionSettings(
+            __version__,
+            frame_bytes_max=settings.frame_bytes_max,
+            channels_max=settings.channels_max,
+            heartbeat_seconds=settings.heartbeat_seconds,
+            message_bytes_max=settings.message_bytes_max,
+            handshake_ms=settings.handshake_seconds * 1000,
+            login_failure_delay_ms=settings.login_failure_delay_ms,
+            compatible=settings.compatibility == "rabbitmq",
+            loopback_users=settings.loopback_users,
+        )
+
+    # -- effects ----------------------------------------------------------------------------------
+
+    def _write_group(self, group: Group) -> None:
+        """Write a group and, by the `sync` setting, sync it; in the sync thread."""
+        mode = self.settings.sync
+        if mode == "always":
+            self._files.write(group)
+            return
+        self._files.append(group)
+        if mode == "interval":
+            now_ms = self.clock.monotonic_ms()
+            if now_ms - self._unsynced_since >= self.settings.sync_interval_ms:
+                self._unsynced_since = now_ms
+                self._files.sync()
+
+    def _read_chunk(self, ref: ChunkRef) -> bytes:
+        return read_chunk_bytes(self._disk, ref)
+
+    def _failed(self, failure: StorageFailure) -> None:
+        """Confirm nothing more and end: what the disk holds is no longer known."""
+        self.failure = failure
+        self.runner.failed = True
+        self.log.critical("storage failed, the broker stops", reason=str(failure))
+        for shell in self.runner.shells:
+            shell.abort()
+        self._stopping.set()
+
+    def _log_connection(self, level: str, connection: Connection, text: str) -> None:
+        getattr(self.log, level)(text, connection=connection.name)
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_SECONDS)
+            self.runner.tick()
+            turn = self.broker.turn
+            for damage in turn.damages:
+                self.log.error("damage found", place=damage)
+            turn.damages.clear()
+
+    # -- stop -------------------------------------------------------------------------------------
+
+    def request_stop(self) -> None:
+        """Ask for a graceful stop."""
+        self._stopping.set()
+
+    async def wait(self) -> None:
+        """Wait until a stop is asked for or the storage fails."""
+        await self._stopping.wait()
+
+    async def stop(self) -> None:
+        """Close the connections, sync, and mark the stop as clean."""
+        self._listener.stop()
+        if self._ticker is not None:
+            self._ticker.cancel()
+        if self.failure is None:
+            await self._close_connections()
+            self._journal_stop()
+            await self.runner.synced()
+            self._thread.stop()
+            if self.failure is None:
+                self._files.sync()
+                self._files.close()
+        self._disk.close()
+
+    async def _close_connections(self) -> None:
+        """Send every client a connection.close and give it a moment to answer."""
+        for shell in self.runner.shells:
+            shell.connection.force("broker forced connection closure with reason 'shutdown'")
+        self.runner.run()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.runner.emptied(), STOP_SECONDS)
+        for shell in self.runner.shells:
+            shell.abort()
+        await asyncio.sleep(0)
+
+    def _journal_stop(self) -> None:
+        """Journal what only a clean stop can tell: which messages had been handed out."""
+        journal = self.broker.turn.journal
+        for vhost in self.broker.vhosts.values():
+            for queue in vhost.queues.values():
+                if isinstance(queue, ClassicQueue) and queue.recorded and queue.redelivered_below:
+                    journal.define(
+                        "redelivered",
+                        {"id": int(queue.queue_id), "below": int(queue.redelivered_below)},
+                    )
+        journal.clean_stop(self.clock.wall_ms())
+
+
+async def _serve(settings: Settings) -> int:
+    node = Node(settings)
+    try:
+        await node.start()
+    except (StorageFailure, OSError) as error:
+        node.log.critical("the broker cannot start", reason=str(error))
+        return 1
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, node.request_stop)
+    sys.stdout.write(f"listening on amqp://{settings.host}:{node.port}\nServer startup complete\n")
+    sys.stdout.flush()
+    await node.wait()
+    await node.stop()
+    return 1 if node.failure is not None else 0
+
+
+def run(settings: Settings) -> int:
+    """Run a broker until it is told to stop; return the process's exit code.
+
+    0 is a graceful stop, 1 a storage that failed or could not be used.
+    """
+    os.umask(0o077)
+    sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
+    return _run(_serve(settings), settings.uvloop)
+
+
+def _run(main: Coroutine[Any, Any, int], wish_uvloop: bool) -> int:
+    """Run `main` on uvloop where it is wished and there, else on asyncio."""
+    if wish_uvloop:
+        try:
+            import uvloop
+        except ImportError:
+            pass
+        else:
+            return uvloop.run(main)
+    return asyncio.run(main)
