@@ -43,9 +43,10 @@ test: setup ## all tests: both builds, then crash, interop and Spark on the comp
 check: setup ## everything that must hold before a change lands
 	tools/check
 
-bench: .venv/.built .venv-pure/.built ## speed beside RabbitMQ (ARGS="--seconds 10 --rounds 5")
+bench: .venv/.built .venv-pure/.built ## speed beside RabbitMQ, cold start, memory (ARGS="--only durable")
 	.ci/packages rabbitmq-server
-	PYTHONPATH=tests .venv/bin/python bench/compare.py $(ARGS)
+	.venv/bin/python bench/side_by_side.py --pure-python .venv-pure/bin/python $(ARGS)
+	.venv/bin/python bench/start.py --rabbitmq
 
 fmt: .venv/.deps ## format, and mend what can be mended by rule
 	.venv/bin/ruff format

@@ -187,9 +187,7 @@ def main() -> int:
         return 1
     filesystem = sides.filesystem(options.dir)
     if filesystem == "tmpfs":
-        say(
-            f"{options.dir} is on tmpfs, where a sync costs nothing: the durable figures mean nothing"
-        )
+        say(f"{options.dir} is on tmpfs, where a sync costs nothing: durable figures mean nothing")
     names = [side.name for side in started]
     rows = report(found, names, scenarios)
     about = sides.machine() | {
