@@ -26,6 +26,11 @@ from leveret.client.message import Message
 from leveret.client.session import Session
 from leveret.client.states import ConnectionState
 from leveret.client.uri import Parameters, parse_uri
+from leveret.limits import (
+    CLIENT_INPUT_BYTES_HIGH,
+    CLIENT_INPUT_BYTES_MAX,
+    CLIENT_OUTPUT_BYTES_MAX,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,11 +48,25 @@ class ShellConnection(ABC):
         self.parameters = parameters
         self.session = Session(parameters, monotonic_ms(), properties)
         self.blocked_reason: str | None = None
+        self._input_bytes = 0
+        #: See `leveret.limits` for what these bound and why; an application may lower them.
+        self.input_bytes_high = CLIENT_INPUT_BYTES_HIGH
+        self.input_bytes_max = CLIENT_INPUT_BYTES_MAX
+        self.output_bytes_max = CLIENT_OUTPUT_BYTES_MAX
 
     @property
     def is_open(self) -> bool:
         """Whether the connection can be used, as far as was read."""
         return self.session.state is ConnectionState.OPEN
+
+    @property
+    def input_bytes(self) -> int:
+        """About how many bytes of messages have come and wait for the application."""
+        return self._input_bytes
+
+    def hold(self, size: int) -> None:
+        """Count bytes of messages that wait for the application (negative: no longer)."""
+        self._input_bytes += size
 
     @property
     def error(self) -> Exception | None:

@@ -33,7 +33,7 @@ class Channel(ShellChannel):
 
     def __init__(self, connection: Connection) -> None:
         super().__init__()
-        self._connection = connection
+        self.connection = connection
         self._loop = asyncio.get_running_loop()
         self._consumers: dict[str, Consumer] = {}
         self._flow_active = True
@@ -177,16 +177,16 @@ class Channel(ShellChannel):
 
         Raises: Nacked, Returned; the channel's error; ValueError for what cannot be written.
         """
-        if not self._flow_active or self._connection.is_held:
-            await self._connection.writable(self)
+        if not self._flow_active or self.connection.is_held:
+            await self.connection.writable(self)
         if self.session.confirms is None:
             self._put(body, exchange, routing_key, properties, mandatory, None)
-            if self._connection.wrote():
-                await self._connection.drained()
+            if self.connection.wrote():
+                await self.connection.drained()
             return
         future: asyncio.Future[None] = self._loop.create_future()
         self._put(body, exchange, routing_key, properties, mandatory, Waiting(future))
-        self._connection.wrote()
+        self.connection.wrote()
         await future
 
     def publish_nowait(
@@ -202,9 +202,9 @@ class Channel(ShellChannel):
 
         Raises: OutputFull when the broker does not read; else as `publish` without its confirm.
         """
-        self._connection.check_output()
+        self.connection.check_output()
         sequence = self._put(body, exchange, routing_key, properties, mandatory, None)
-        self._connection.wrote()
+        self.connection.wrote()
         return sequence
 
     async def wait_for_confirms(self) -> None:
@@ -291,7 +291,7 @@ class Channel(ShellChannel):
 
     def hold(self, size: int) -> None:
         """Count bytes of messages that came (or were handed out: negative)."""
-        self._connection.hold(size)
+        self.connection.hold(size)
 
     def delivered(self, message: Message) -> None:
         """Take a delivery."""
@@ -310,7 +310,7 @@ class Channel(ShellChannel):
     def flow_changed(self, active: bool) -> None:
         """Take channel.flow: publishes wait while it is not active."""
         self._flow_active = active
-        self._connection.wake()
+        self.connection.wake()
 
     @property
     def flow_active(self) -> bool:
@@ -335,7 +335,7 @@ class Channel(ShellChannel):
         self._wake_confirm_waiters()
         if not self._end.done():
             self._end.set_result(None)
-        self._connection.wake()
+        self.connection.wake()
 
     def _wake_confirm_waiters(self) -> None:
         """Let those who wait for confirms look again."""
@@ -345,4 +345,4 @@ class Channel(ShellChannel):
                 waiter.set_result(None)
 
     def _wrote(self) -> None:
-        self._connection.wrote()
+        self.connection.wrote()

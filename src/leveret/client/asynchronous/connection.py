@@ -19,12 +19,7 @@ from leveret.client.asynchronous.calls import Call, Waiting
 from leveret.client.asynchronous.channel import Channel
 from leveret.client.errors import Closed, ConnectionLost, InputFull, OutputFull
 from leveret.client.shell_connection import ShellConnection, monotonic_ms, prepare
-from leveret.limits import (
-    CLIENT_INPUT_BYTES_HIGH,
-    CLIENT_INPUT_BYTES_MAX,
-    CLIENT_OUTPUT_BYTES_HIGH,
-    CLIENT_OUTPUT_BYTES_MAX,
-)
+from leveret.limits import CLIENT_OUTPUT_BYTES_HIGH
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -91,7 +86,6 @@ class Connection(ShellConnection):
         self._flush_scheduled = False
         self._output_held = False
         self._input_held = False
-        self._input_bytes = 0
         self._timer: asyncio.TimerHandle | None = None
 
     # -- opening and closing -----------------------------------------------------------------------
@@ -201,7 +195,7 @@ class Connection(ShellConnection):
         """Refuse more output than is held.  Raises: OutputFull."""
         if self._output_held and self._transport is not None:
             waiting = self._transport.get_write_buffer_size() + self.session.output_bytes
-            if waiting > CLIENT_OUTPUT_BYTES_MAX:
+            if waiting > self.output_bytes_max:
                 raise OutputFull(f"{waiting} bytes wait for the broker to read")
 
     async def _wait(self) -> None:
@@ -225,10 +219,15 @@ class Connection(ShellConnection):
 
     # -- input -------------------------------------------------------------------------------------
 
+    @property
+    def is_reading(self) -> bool:
+        """Whether the socket is read; not while too many messages wait for the application."""
+        return not self._input_held
+
     def hold(self, size: int) -> None:
-        """Count bytes of messages that wait for the application, and read or pause by them."""
-        self._input_bytes += size
-        if self._input_held and self._input_bytes < CLIENT_INPUT_BYTES_HIGH // 2:
+        """Count bytes of messages that wait for the application, and read again when few do."""
+        super().hold(size)
+        if self._input_held and self._input_bytes < self.input_bytes_high // 2:
             self._read(True)
 
     def _read(self, reading: bool) -> None:
@@ -243,10 +242,10 @@ class Connection(ShellConnection):
 
     def _check_input(self) -> None:
         """Pause reading when too much waits, unless a reply is to come behind it."""
-        if self._input_bytes > CLIENT_INPUT_BYTES_MAX:
+        if self._input_bytes > self.input_bytes_max:
             text = f"{self._input_bytes} bytes of messages wait; limit them by channel.qos()"
             self._handle(self.session.abort(InputFull(text)))
-        elif self._input_bytes > CLIENT_INPUT_BYTES_HIGH and not self.session.awaits_reply:
+        elif self._input_bytes > self.input_bytes_high and not self.session.awaits_reply:
             self._read(False)
 
     def made(self, transport: asyncio.Transport) -> None:
@@ -257,7 +256,7 @@ class Connection(ShellConnection):
     def received(self, data: bytes) -> None:
         """Take bytes from the broker."""
         self._handle(self.session.receive(data))
-        if self._input_bytes > CLIENT_INPUT_BYTES_HIGH:
+        if self._input_bytes > self.input_bytes_high:
             self._check_input()
         if self._timer is None:
             self._schedule_tick()

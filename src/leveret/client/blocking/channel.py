@@ -34,7 +34,7 @@ class Channel(ShellChannel):
 
     def __init__(self, connection: Connection) -> None:
         super().__init__()
-        self._connection = connection
+        self.connection = connection
         self._consumers: dict[str, Consumer] = {}
         self._flow_active = True
         self._ended = False
@@ -49,7 +49,7 @@ class Channel(ShellChannel):
         """Close the channel; its unacked messages go back to their queues."""
         if not self._ended:
             self.session.close(code, text)
-            self._connection.run_until(lambda: self._ended)
+            self.connection.run_until(lambda: self._ended)
 
     def call(self, request: Request[T]) -> T:
         """Send a request and return its result.
@@ -61,7 +61,7 @@ class Channel(ShellChannel):
     def _call(self, method: Method, call: Call[T]) -> T:
         """Send a method and wait for the end of its token."""
         self.session.request(method, call)
-        self._connection.run_until(lambda: call.done)
+        self.connection.run_until(lambda: call.done)
         return call.result()
 
     # -- queue and exchange ------------------------------------------------------------------------
@@ -179,12 +179,12 @@ class Channel(ShellChannel):
         self._wait_until_publishable()
         if self.session.confirms is None:
             self._put(body, exchange, routing_key, properties, mandatory, None)
-            self._connection.flush()
-            self._connection.read_what_came()
+            self.connection.flush()
+            self.connection.read_what_came()
             return
         waiting = Waiting()
         self._put(body, exchange, routing_key, properties, mandatory, waiting)
-        self._connection.run_until(lambda: waiting.done)
+        self.connection.run_until(lambda: waiting.done)
         waiting.check()
 
     def publish_nowait(
@@ -204,9 +204,9 @@ class Channel(ShellChannel):
         """
         self._wait_until_publishable()
         sequence = self._put(body, exchange, routing_key, properties, mandatory, None)
-        if self._connection.session.output_bytes >= CLIENT_OUTPUT_BYTES_HIGH:
-            self._connection.flush()
-            self._connection.read_what_came()
+        if self.connection.session.output_bytes >= CLIENT_OUTPUT_BYTES_HIGH:
+            self.connection.flush()
+            self.connection.read_what_came()
         return sequence
 
     def wait_for_confirms(self) -> None:
@@ -219,7 +219,7 @@ class Channel(ShellChannel):
         if confirms is None:
             raise ValueError("the channel is not in confirm mode")
         last = confirms.last
-        self._connection.run_until(lambda: confirms.settled_to(last))
+        self.connection.run_until(lambda: confirms.settled_to(last))
         if confirms.lost:
             self.session.check_open()
         failure = confirms.take_failure()
@@ -228,7 +228,7 @@ class Channel(ShellChannel):
 
     def _wait_until_publishable(self) -> None:
         """Wait while the broker takes no publishes."""
-        connection = self._connection
+        connection = self.connection
         if not self._flow_active or connection.blocked_reason is not None:
             connection.run_until(
                 lambda: self._ended or (self._flow_active and connection.blocked_reason is None)
@@ -296,11 +296,11 @@ class Channel(ShellChannel):
 
     def turn(self, deadline: float | None) -> None:
         """Send and read once, waiting until `deadline` at most if nothing comes."""
-        self._connection.turn(deadline)
+        self.connection.turn(deadline)
 
     def hold(self, size: int) -> None:
         """Count bytes of messages that came (or were handed out: negative)."""
-        self._connection.hold(size)
+        self.connection.hold(size)
 
     def remove_consumer(self, consumer: Consumer) -> None:
         """Route nothing more to the consumer."""
@@ -313,9 +313,9 @@ class Channel(ShellChannel):
             log.debug("%r came for no consumer", message)
             return
         consumer.push(message)
-        self._connection.hold(len(message.body) + CLIENT_MESSAGE_OVERHEAD_BYTES)
+        self.connection.hold(len(message.body) + CLIENT_MESSAGE_OVERHEAD_BYTES)
         if consumer.callback is not None:
-            self._connection.ready.append(consumer)
+            self.connection.ready.append(consumer)
 
     def consumer_cancelled(self, consumer_tag: str) -> None:
         """Take the broker's basic.cancel."""
@@ -348,7 +348,7 @@ class Channel(ShellChannel):
     def _report(self, consumer: Consumer) -> None:
         """Have `Connection.process` raise what ended a consumer with a callback."""
         if consumer.callback is not None and consumer.error is not None:
-            self._connection.failures.append(consumer.error)
+            self.connection.failures.append(consumer.error)
 
     def _wrote(self) -> None:
-        self._connection.flush()
+        self.connection.flush()

@@ -20,7 +20,6 @@ from leveret.client.blocking.channel import Channel
 from leveret.client.blocking.link import Link, open_link
 from leveret.client.errors import Closed, InputFull
 from leveret.client.shell_connection import ShellConnection, monotonic_ms, prepare
-from leveret.limits import CLIENT_INPUT_BYTES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -64,7 +63,6 @@ class Connection(ShellConnection):
         self.failures: deque[Exception] = deque()
         self._link = link
         self._unsent = memoryview(b"")
-        self._input_bytes = 0
         self._opened = False
         self._ended = False
 
@@ -246,16 +244,12 @@ class Connection(ShellConnection):
             self._receive()
             self._handle(self.session.tick(now_ms))
 
-    def hold(self, size: int) -> None:
-        """Count bytes of messages that wait for the application."""
-        self._input_bytes += size
-
     # -- events ------------------------------------------------------------------------------------
 
     def _handle(self, events: list[Event]) -> None:
         """Give the events to whom they concern; end the connection when too much waits."""
         super()._handle(events)
-        if self._input_bytes > CLIENT_INPUT_BYTES_MAX and not self._ended:
+        if self._input_bytes > self.input_bytes_max and not self._ended:
             text = f"{self._input_bytes} bytes of messages wait; limit them by channel.qos()"
             self._handle(self.session.abort(InputFull(text)))
 
