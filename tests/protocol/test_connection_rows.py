@@ -120,8 +120,10 @@ def test_b04_guest_only_over_loopback(tmp_path: Path) -> None:
         address = probe.getsockname()[0]
     if address.startswith("127."):
         pytest.skip("the machine has no address but loopback")
-    with BrokerProcess(tmp_path, host=address) as process:
-        connection = raw.Connection(address, process.port)
+    with (
+        BrokerProcess(tmp_path, host=address) as process,
+        raw.Connection(address, process.port) as connection,
+    ):
         connection.start(raw.Login())
         connection.expect_connection_close(403, "ACCESS_REFUSED - Login was refused")
 
