@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from leveret import __version__
 from leveret.broker.broker import Broker
+from leveret.broker.checkpoint import BrokerCheckpoint
 from leveret.broker.classic import ClassicQueue
 from leveret.broker.restore import Restore
 from leveret.broker.users import SALT_BYTES, User, hash_password
@@ -31,6 +32,8 @@ from leveret.server.log import make_log
 from leveret.server.runner import Runner, SyncThread
 from leveret.session.connection import Connection
 from leveret.session.settings import Authenticator, SessionSettings, Tokens
+from leveret.store.checkpoint import CheckpointStore
+from leveret.store.checkpoint_files import CheckpointFiles
 from leveret.store.disk import RealDisk, StorageFailure
 from leveret.store.journal import Group, Journal
 from leveret.store.journal_files import JournalFiles
@@ -108,6 +111,8 @@ class Node:
         report = self._recover()
         loop = asyncio.get_running_loop()
         self._files = JournalFiles(self._disk)
+        self._checkpoint_files = CheckpointFiles(self._disk)
+        self._checkpoints = CheckpointStore(report)
         self._thread = SyncThread(loop, self._failed)
         self.runner = Runner(
             loop, self.broker, self.clock, self._thread, self._write_group, self._read_chunk
@@ -212,10 +217,24 @@ class Node:
         while True:
             await asyncio.sleep(TICK_SECONDS)
             self.runner.tick()
+            self._judge_journal()
             turn = self.broker.turn
             for damage in turn.damages:
                 self.log.error("damage found", place=damage)
             turn.damages.clear()
+
+    def _judge_journal(self) -> None:
+        """Begin a checkpoint when the journal has grown past its cap."""
+        journal = self.broker.turn.journal
+        long = journal.bytes_since_roll > self.settings.journal_bytes_max
+        if long and not self.runner.in_checkpoint and not self.runner.failed:
+            source = BrokerCheckpoint(self.broker)
+            self.log.info("checkpoint", journal_bytes=int(journal.bytes_since_roll))
+            self.runner.begin_checkpoint(
+                self._checkpoints.begin(journal, source, self.clock.wall_ms()),
+                self._checkpoint_files.run,
+            )
+            self.runner.run()
 
     # -- stop -------------------------------------------------------------------------------------
 
@@ -259,10 +278,7 @@ class Node:
         for vhost in self.broker.vhosts.values():
             for queue in vhost.queues.values():
                 if isinstance(queue, ClassicQueue) and queue.recorded and queue.redelivered_below:
-                    journal.define(
-                        "redelivered",
-                        {"id": int(queue.queue_id), "below": int(queue.redelivered_below)},
-                    )
+                    journal.define("redelivered", queue.redelivered_definition())
         journal.clean_stop(self.clock.wall_ms())
 
 

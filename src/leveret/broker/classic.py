@@ -6,6 +6,7 @@ those of durable queues that are persistent are in the journal as well.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import final
 
 from mypy_extensions import i64
@@ -38,8 +39,11 @@ class ClassicQueue(Queue):
         #: Messages with lower sequences may have been handed out before an unclean stop.
         self.redelivered_below: i64 = 0
         self.bytes_ready: i64 = 0
-        #: Chunks that a checkpoint wrote of this queue, and what is gone from them.
+        #: Persistent messages that are handed out and not acked, by their sequences.
+        self.out: dict[i64, Returned] = {}
+        #: Chunks that checkpoints wrote of this queue, how far they reach, and what is gone of it.
         self.chunks: list[ChunkRef] = []
+        self.chunked_through: i64 = 0
         self.dead = RangeSet()
         #: The sequence of the message that `get` took last.
         self.taken_sequence: i64 = 0
@@ -113,8 +117,7 @@ class ClassicQueue(Queue):
                 self._let_go(sequence, message)
             else:
                 self.delivered += 1
-                self.unacked_count += 1
-                self.unacked_bytes += message.size
+                self._hold(sequence, message, count)
             if count > 0:
                 self.redelivered += 1
             handed += 1
@@ -131,11 +134,17 @@ class ClassicQueue(Queue):
         if no_ack:
             self._let_go(sequence, message)
         else:
-            self.unacked_count += 1
-            self.unacked_bytes += message.size
+            self._hold(sequence, message, self.taken_count)
         if self.taken_count > 0:
             self.redelivered += 1
         return message
+
+    def _hold(self, sequence: i64, message: Message, count: i64) -> None:
+        """Count a message as handed out and not acked; a checkpoint must find persistent ones."""
+        self.unacked_count += 1
+        self.unacked_bytes += message.size
+        if self.recorded and message.persistent:
+            self.out[sequence] = Returned(sequence, message, count)
 
     def _let_go(self, sequence: i64, message: Message) -> None:
         turn = self.turn
@@ -143,6 +152,8 @@ class ClassicQueue(Queue):
         turn.held_messages -= 1
         if self.recorded and message.persistent:
             turn.journal.ack(self.queue_id, sequence, sequence)
+            if sequence <= self.chunked_through:
+                self.dead.add(sequence, sequence)
 
     def ack(self, sequence: i64, message: Message) -> None:
         """Let go of a message that was handed out."""
@@ -151,6 +162,8 @@ class ClassicQueue(Queue):
         self.acked += 1
         self.unacked_count -= 1
         self.unacked_bytes -= message.size
+        if self.out:
+            self.out.pop(sequence, None)
         self._let_go(sequence, message)
 
     def requeue(self, sequence: i64, message: Message, count: i64) -> None:
@@ -162,6 +175,7 @@ class ClassicQueue(Queue):
         self.bytes_ready += message.size
         self.returns.put(Returned(sequence, message, count + 1))
         if self.recorded and message.persistent:
+            self.out.pop(sequence, None)
             self.turn.journal.requeue(self.queue_id, sequence, count + 1)
         if not self.listed:
             self.mark()
@@ -174,8 +188,10 @@ class ClassicQueue(Queue):
             journal = self.turn.journal
             for returned in self.returns.waiting():
                 journal.ack(self.queue_id, returned.sequence, returned.sequence)
+                self.dead.add(returned.sequence, returned.sequence)
             if window.count() > 0:
                 journal.ack(self.queue_id, window.head_sequence, window.next_sequence - 1)
+                self.dead.add(window.head_sequence, window.next_sequence - 1)
         self.turn.held_bytes -= self.bytes_ready
         self.turn.held_messages -= dropped
         self.bytes_ready = 0
@@ -189,7 +205,69 @@ class ClassicQueue(Queue):
         self.turn.held_messages -= self.ready_count() + self.unacked_count
         self.bytes_ready = 0
         self.returns = Returns()
+        self.out.clear()
+        self.chunks = []
         self.window.restart(self.window.next_sequence)
+
+    # -- checkpoints ------------------------------------------------------------------------------
+
+    def next_number(self) -> i64:
+        """Return the sequence that the next message gets."""
+        return self.window.next_sequence
+
+    def live(self) -> list[Returned]:
+        """Return the persistent messages, waiting and handed out, in the order of sequences."""
+        live = list(self.out.values())
+        live += [item for item in self.returns.waiting() if item.message.persistent]
+        live.sort(key=_sequence)
+        sequence: i64 = self.window.head_sequence
+        fresh: list[Returned] = []
+        for message in self.window.waiting():
+            if message.persistent:
+                fresh.append(Returned(sequence, message, 0))
+            sequence += 1
+        if live and fresh and live[-1].sequence > fresh[0].sequence:
+            return sorted(live + fresh, key=_sequence)
+        return live + fresh
+
+    def holds(self, sequence: i64) -> bool:
+        """Tell whether a persistent message that `live` named is there still."""
+        if sequence >= self.window.head_sequence or sequence in self.out:
+            return True
+        return self.returns.holds(sequence)
+
+    def keep_chunks(self, live: list[int]) -> None:
+        """Forget the chunks of which nothing is among the live sequences."""
+        kept: list[ChunkRef] = []
+        for ref in self.chunks:
+            place = bisect_left(live, int(ref.first))
+            if place < len(live) and live[place] <= ref.last:
+                kept.append(ref)
+        self.chunks = kept
+        self.dead.remove_below(kept[0].first if kept else self.chunked_through + 1)
+
+    def chunked(self, ref: ChunkRef) -> None:
+        """Know a new chunk; what went meanwhile is dead in it."""
+        first = ref.first
+        last = ref.last
+        gone: i64 = first
+        if last - first < 4 * ref.count:
+            sequences = [place for place in range(int(first), int(last) + 1) if self.holds(place)]
+        else:
+            # Sparse: what there is is looked at, not every number between.
+            sequences = [
+                int(item.sequence) for item in self.live() if first <= item.sequence <= last
+            ]
+        for sequence in sequences:
+            self.dead.add(gone, sequence - 1)
+            gone = sequence + 1
+        self.dead.add(gone, last)
+        self.chunks.append(ref)
+        self.chunked_through = max(self.chunked_through, ref.last)
+
+    def redelivered_definition(self) -> dict[str, object]:
+        """Return what the journal holds of messages that may have been handed out before."""
+        return {"id": int(self.queue_id), "below": int(self.redelivered_below)}
 
     def restore(self, returned: list[Returned], next_sequence: i64, unclean: bool) -> None:
         """Start with what the journal held, in the order of the sequences."""
@@ -203,3 +281,7 @@ class ClassicQueue(Queue):
         self.turn.held_messages += len(returned)
         if unclean:
             self.redelivered_below = next_sequence
+
+
+def _sequence(item: Returned) -> int:
+    return item.sequence

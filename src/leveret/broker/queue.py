@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from leveret.broker.binding import Binding
     from leveret.broker.consumer import Consumer
     from leveret.message import Message
+    from leveret.store.segments import ChunkRef
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -98,6 +99,14 @@ class Queue(Dispatcher):
     def drop(self) -> None:
         """Let go of all messages because the queue is deleted."""
         raise RuntimeError("a queue type drops its messages")
+
+    def next_number(self) -> i64:
+        """Return the sequence (a stream's: offset) that the next message gets."""
+        raise RuntimeError("a queue type counts its messages")
+
+    def chunked(self, ref: ChunkRef) -> None:
+        """Hear that a checkpoint wrote some of the messages to a chunk."""
+        raise RuntimeError("a queue type keeps its chunks")
 
     def attach(self, consumer: Consumer) -> None:
         """Hear that `consumer` was added."""

@@ -267,8 +267,10 @@ class Restore(Replay):
         elif isinstance(queue, ClassicQueue):
             queue.restore(messages, max(restored.next_sequence, 1), unclean)
             queue.redelivered_below = max(queue.redelivered_below, restored.redelivered_below)
-            queue.chunks = restored.chunks
-            queue.dead = restored.dead
+            if restored.chunks:
+                queue.chunks = restored.chunks
+                queue.chunked_through = restored.chunks[-1].last
+                queue.dead = restored.dead
 
     def _bind(self, definition: dict[str, object]) -> None:
         """Put a binding back whose ends are there (their deletes were replayed before)."""

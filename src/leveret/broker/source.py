@@ -123,16 +123,19 @@ class Returns(MessageSource):
 
     def __init__(self) -> None:
         self.heap: list[tuple[int, Returned]] = []
+        self.sequences: set[i64] = set()
         #: The `count` of the message taken last.
         self.taken_count: i64 = 0
 
     def put(self, returned: Returned) -> None:
         """Add a message at its old place."""
         heapq.heappush(self.heap, (returned.sequence, returned))
+        self.sequences.add(returned.sequence)
 
     def fill(self, returned: list[Returned]) -> None:
         """Start with messages that are in order already (a sorted list is a heap)."""
         self.heap = [(item.sequence, item) for item in returned]
+        self.sequences = {item.sequence for item in returned}
 
     def first(self) -> i64:
         """Return the lowest sequence, or NOTHING."""
@@ -142,11 +145,16 @@ class Returns(MessageSource):
         """Return the message with the lowest sequence and move on."""
         returned = heapq.heappop(self.heap)[1]
         self.taken_count = returned.count
+        self.sequences.discard(returned.sequence)
         return returned.message
 
     def count(self) -> i64:
         """Return how many messages came back and still wait."""
         return len(self.heap)
+
+    def holds(self, sequence: i64) -> bool:
+        """Tell whether a message with this sequence waits here."""
+        return sequence in self.sequences
 
     def waiting(self) -> list[Returned]:
         """Return what waits in the order of the sequences."""

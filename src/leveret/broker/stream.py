@@ -56,6 +56,22 @@ class Block:
         self.count += 1
         self.size += message.size
 
+    def split(self, offset: i64) -> Block:
+        """Keep what lies before `offset`, which is inside a block in memory; return the rest."""
+        messages = self.messages
+        assert messages is not None
+        place: i64 = offset - self.first
+        rest = Block(offset)
+        for message in messages[place:]:
+            if message is not None:
+                rest.add(message)
+        rest.messages = messages[place:]
+        rest.count = self.count - place
+        self.messages = messages[:place]
+        self.count = place
+        self.size -= rest.size
+        return rest
+
 
 @final
 class BlockWanted(ChunkWanted):
@@ -277,10 +293,29 @@ class Stream(Queue):
                 self.turn.damages.append(f"stream '{self.name}': {ref}: {damage}")
         return messages
 
-    def stored(self, block: Block, ref: ChunkRef) -> None:
-        """Hear that a checkpoint wrote `block` to a file: its memory can go, except the last."""
+    def next_number(self) -> i64:
+        """Return the offset that the next message gets."""
+        return self.next_offset
+
+    def chunked(self, ref: ChunkRef) -> None:
+        """Let go of the memory of messages that a checkpoint wrote to a chunk.
+
+        The chunk begins and ends inside one block, which is split around it.
+        """
+        if ref.first < self.first_offset:
+            return
+        place: i64 = self.place_of(ref.first)
+        block = self.blocks[place]
+        if ref.last + 1 < block.first + block.count:
+            self.blocks.insert(place + 1, block.split(ref.last + 1))
+        if ref.first > block.first:
+            block = block.split(ref.first)
+            self.blocks.insert(place + 1, block)
+            place += 1
         block.ref = ref
-        if block is not self.blocks[-1]:
+        if place == len(self.blocks) - 1:
+            self.blocks.append(Block(self.next_offset))
+        if block.first + block.count <= self.visible_end:
             self._unload(block)
 
     def restore_block(self, ref: ChunkRef) -> None:

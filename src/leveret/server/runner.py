@@ -18,6 +18,7 @@ from leveret.broker.broker import Broker
 from leveret.broker.turn import ChunkWanted, Link
 from leveret.clock import Clock
 from leveret.server.amqp import AmqpProtocol
+from leveret.store.checkpoint import Checkpoint, CheckpointWork
 from leveret.store.disk import StorageFailure
 from leveret.store.journal import Group
 from leveret.store.segments import ChunkRef
@@ -89,6 +90,9 @@ class Runner:
         self._resuming = False
         self._idle: list[asyncio.Future[None]] = []
         self._empty: list[asyncio.Future[None]] = []
+        self._checkpoint: Checkpoint | None = None
+        self._checkpoint_work: Callable[[CheckpointWork], None] = _no_work
+        self._checkpoint_busy = False
         self.failed = False
 
     # -- connections ------------------------------------------------------------------------------
@@ -156,6 +160,7 @@ class Runner:
             return
         self.now()
         self._turn.synced(number)
+        self.step_checkpoint()
         self.run()
         if not self._syncing:
             _resolve(self._idle)
@@ -175,6 +180,45 @@ class Runner:
             self._idle.append(waiting)
             await waiting
 
+    # -- checkpoints ------------------------------------------------------------------------------
+
+    def begin_checkpoint(
+        self, checkpoint: Checkpoint, work: Callable[[CheckpointWork], None]
+    ) -> None:
+        """Run a checkpoint beside everything else; `work` does its part in the sync thread."""
+        self._checkpoint = checkpoint
+        self._checkpoint_work = work
+        self.step_checkpoint()
+
+    @property
+    def in_checkpoint(self) -> bool:
+        """Tell whether a checkpoint runs."""
+        return self._checkpoint is not None
+
+    def step_checkpoint(self) -> None:
+        """Go on with the checkpoint, unless it waits for a sync or for the disk."""
+        checkpoint = self._checkpoint
+        if checkpoint is None or self._checkpoint_busy or self.failed:
+            return
+        work = checkpoint.step()
+        if work is None:
+            if checkpoint.done:
+                self._checkpoint = None
+            return
+        self._checkpoint_busy = True
+
+        def write() -> Callable[[], None]:
+            self._checkpoint_work(work)
+            return self._checkpoint_stepped
+
+        self._thread.submit(write)
+
+    def _checkpoint_stepped(self) -> None:
+        self._checkpoint_busy = False
+        self.now()
+        self.step_checkpoint()
+        self.run()
+
     def _read(self, wanted: ChunkWanted) -> None:
         def read() -> Callable[[], None]:
             data = self._read_chunk(wanted.ref)
@@ -193,6 +237,11 @@ class Runner:
             shell.connection.tick(now_ms)
         self._broker.tick()
         self.run()
+
+
+def _no_work(work: CheckpointWork) -> None:
+    """Stand in until a checkpoint begins."""
+    raise RuntimeError(f"no checkpoint runs that could want {work}")
 
 
 def _resolve(waiting: list[asyncio.Future[None]]) -> None:

@@ -1,0 +1,155 @@
+"""What the broker hands over at a checkpoint: its definitions, queues and live messages.
+
+The broker goes on working between the steps.  What the journal holds from the boundary on is
+replayed over the snapshot, so nothing has to stand still; what was journaled before the boundary
+and still lives must be in a chunk.
+
+Invariant: a message is handed over once in its life; later checkpoints keep its chunk while
+anything in it lives.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from typing import final
+
+from mypy_extensions import i64
+
+from leveret.broker.broker import Broker
+from leveret.broker.classic import ClassicQueue
+from leveret.broker.queue import Queue
+from leveret.broker.source import Returned
+from leveret.broker.stream import Stream
+from leveret.broker.vhost import Vhost
+from leveret.store.checkpoint import CheckpointOutput, CheckpointSource
+from leveret.store.segments import ChunkRef
+
+
+@final
+class BrokerCheckpoint(CheckpointSource):
+    """The hand-over of one checkpoint."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        #: The durable queues at the boundary with the next sequence that each had.
+        self.boundaries: dict[i64, i64] = {}
+        self.queues: dict[i64, Queue] = {}
+        self.steps: Iterator[None] | None = None
+
+    def begin(self, group: i64) -> None:
+        """Note which queues there are and how far each has come."""
+        for vhost in self.broker.vhosts.values():
+            for queue in vhost.queues.values():
+                if queue.recorded:
+                    self.queues[queue.queue_id] = queue
+                    self.boundaries[queue.queue_id] = queue.next_number()
+
+    def step(self, out: CheckpointOutput, limit: i64) -> bool:
+        """Hand over up to `limit` items; tell whether there are more."""
+        steps = self.steps
+        if steps is None:
+            steps = self._hand_over(out)
+            self.steps = steps
+        for handed, _ in enumerate(steps):
+            if handed + 1 >= limit or out.full:
+                return True
+        return False
+
+    def chunked(self, queue_id: i64, ref: ChunkRef) -> None:
+        """Tell the queue where its messages lie."""
+        queue = self.queues[queue_id]
+        if not queue.deleted:
+            queue.chunked(ref)
+
+    def _hand_over(self, out: CheckpointOutput) -> Iterator[None]:
+        out.counter("queue_id", self.broker.ids.last_queue_id)
+        vhosts = list(self.broker.vhosts.values())
+        for vhost in vhosts:
+            out.define("vhost", {"name": vhost.name})
+            yield
+        for user in list(self.broker.users.by_name.values()):
+            out.define("user", user.definition())
+            yield
+        for vhost in vhosts:
+            for exchange in list(vhost.exchanges.values()):
+                if exchange.durable and exchange.name and not exchange.name.startswith("amq."):
+                    out.define("exchange", exchange.definition(vhost.name))
+                    yield
+        for vhost in vhosts:
+            for queue in list(vhost.queues.values()):
+                if queue.queue_id in self.boundaries and not queue.deleted:
+                    yield from self._hand_over_queue(out, vhost, queue)
+        for vhost in vhosts:
+            yield from _hand_over_bindings(out, vhost)
+
+    def _hand_over_queue(self, out: CheckpointOutput, vhost: Vhost, queue: Queue) -> Iterator[None]:
+        out.define("queue", queue.definition(vhost.name))
+        if isinstance(queue, ClassicQueue):
+            if queue.redelivered_below > 0:
+                out.define("redelivered", queue.redelivered_definition())
+            yield
+            yield from self._hand_over_classic(out, queue)
+        elif isinstance(queue, Stream):
+            yield
+            yield from self._hand_over_stream(out, queue)
+
+    def _hand_over_classic(self, out: CheckpointOutput, queue: ClassicQueue) -> Iterator[None]:
+        queue_id = queue.queue_id
+        boundary = self.boundaries[queue_id]
+        out.queue(queue_id, queue.next_number())
+        live = queue.live()
+        sequences = [int(item.sequence) for item in live]
+        queue.keep_chunks(sequences)
+        if queue.chunks:
+            out.acked(queue_id, list(queue.dead.ranges()))
+            for ref in queue.chunks:
+                out.keep(queue_id, ref)
+        chunked: i64 = queue.chunked_through
+        first_new = bisect_left(sequences, int(chunked) + 1)
+        for item in live[first_new:]:
+            if queue.deleted or item.sequence >= boundary:
+                break
+            if queue.holds(item.sequence):
+                out.message(queue_id, item.sequence, item.message, item.count)
+                yield
+        if not queue.deleted:
+            out.close_chunk()
+            for item in _counted(live[:first_new]):
+                out.delivery_count(queue_id, item.sequence, item.count)
+
+    def _hand_over_stream(self, out: CheckpointOutput, stream: Stream) -> Iterator[None]:
+        queue_id = stream.queue_id
+        boundary = self.boundaries[queue_id]
+        out.queue(queue_id, stream.next_offset)
+        out.trim(queue_id, stream.first_offset)
+        blocks = list(stream.blocks)
+        for block in blocks:
+            if block.ref is not None:
+                out.keep(queue_id, block.ref)
+        for block in blocks:
+            messages = block.messages
+            if block.ref is not None or messages is None:
+                continue
+            offset: i64 = block.first
+            for message in list(messages):
+                if stream.deleted or offset >= boundary:
+                    return
+                if message is not None:
+                    out.message(queue_id, offset, message)
+                    yield
+                offset += 1
+            out.close_chunk()
+
+
+def _hand_over_bindings(out: CheckpointOutput, vhost: Vhost) -> Iterator[None]:
+    for exchange in list(vhost.exchanges.values()):
+        for binding in list(exchange.bindings.values()):
+            if binding.durable:
+                out.define("binding", binding.definition(vhost.name))
+                yield
+
+
+def _counted(live: list[Returned]) -> list[Returned]:
+    """Return those that were handed out before."""
+    return [item for item in live if item.count > 0]
