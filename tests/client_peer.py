@@ -24,6 +24,7 @@ from leveret.wire.buffer import BytesWriter
 from leveret.wire.frames import (
     FRAME_HEARTBEAT,
     FRAME_METHOD,
+    HEARTBEAT,
     PROTOCOL_HEADER,
     FrameReader,
     write_body,
@@ -232,9 +233,21 @@ class Line:
                 raise AssertionError(f"the client hung up before {kind.NAME}")
             self._reader.feed(data)
 
+    def receive_heartbeats(self, count: int) -> None:
+        """Beat and read until that many heartbeats have come."""
+        while self.heartbeats < count:
+            while self._reader.next():
+                assert self._reader.kind == FRAME_HEARTBEAT
+                self.heartbeats += 1
+            self.send(HEARTBEAT)
+            self._reader.feed(self.socket.recv(65_536))
+
     def handshake(self, tune: ConnectionTune = TUNE) -> Self:
         """Do the handshake."""
-        assert self.socket.recv(8, socket.MSG_WAITALL) == PROTOCOL_HEADER
+        first = b""
+        while len(first) < len(PROTOCOL_HEADER):
+            first += self.socket.recv(len(PROTOCOL_HEADER) - len(first)) or b"?"
+        assert first == PROTOCOL_HEADER
         self.send(frame(0, START))
         self.receive(ConnectionStartOk)
         self.send(frame(0, tune))

@@ -256,8 +256,7 @@ class Connection(ShellConnection):
     def received(self, data: bytes) -> None:
         """Take bytes from the broker."""
         self._handle(self.session.receive(data))
-        if self._input_bytes > self.input_bytes_high:
-            self._check_input()
+        self._check_input()
         if self._timer is None:
             self._schedule_tick()
 
