@@ -51,10 +51,7 @@ class BrokerCheckpoint(CheckpointSource):
         if steps is None:
             steps = self._hand_over(out)
             self.steps = steps
-        for handed, _ in enumerate(steps):
-            if handed + 1 >= limit or out.full:
-                return True
-        return False
+        return any(handed + 1 >= limit or out.full for handed, _ in enumerate(steps))
 
     def chunked(self, queue_id: i64, ref: ChunkRef) -> None:
         """Tell the queue where its messages lie."""
