@@ -24,13 +24,12 @@ from mypy_extensions import i64
 
 from leveret.store.damage import Damage
 from leveret.store.record import (
-    CLEAN_STOP,
-    DEFINE,
     DIGEST_BYTES,
     GROUP_HEADER_BYTES,
     GROUP_MAGIC,
     RECORD_HEADER_BYTES,
     is_group_header,
+    is_kind,
     is_record,
     repaired_size,
 )
@@ -199,9 +198,7 @@ class JournalScan:
             if size < 0:
                 return False
             position += RECORD_HEADER_BYTES + size
-            if position + RECORD_HEADER_BYTES <= end and not (
-                DEFINE <= data[position + 12] <= CLEAN_STOP
-            ):
+            if position + RECORD_HEADER_BYTES <= end and not is_kind(i64(data[position + 12])):
                 return False
         return position == end
 

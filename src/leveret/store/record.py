@@ -102,6 +102,11 @@ class Damaged(Exception):
     """Bytes of the store that do not check; recovery counts them and goes on."""
 
 
+def is_kind(kind: i64) -> bool:
+    """Tell whether there is such a kind of record."""
+    return DEFINE <= kind <= CLEAN_STOP or SNAPSHOT <= kind <= CHUNK or kind == END
+
+
 def encode_group_header(
     seed: int, file_number: i64, number: i64, size: i64, durable: i64, records: i64
 ) -> bytes:

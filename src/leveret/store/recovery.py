@@ -54,10 +54,10 @@ LOCK_PATH: Final = "lock"
 class RecoveryReport:
     """What recovery found.
 
-    `damages` are the places that are new to this start, torn ones apart in `torn`;
-    `known_damages` counts those that an earlier start reported.  `clean_stop` tells that the broker
-    had stopped in order: else every message is to be called redelivered.  `head` is of the snapshot
-    that was told; `state_whole` is False when none was whole.
+    `damages` are the places that are new to this start, torn ones apart in `torn`; `known` are
+    those that an earlier start found too and that no checkpoint has passed by yet.  `clean_stop`
+    tells that the broker had stopped in order: else every message is to be called redelivered.
+    `head` is of the snapshot that was told; `state_whole` is False when none was whole.
     """
 
     def __init__(self) -> None:
@@ -79,7 +79,7 @@ class RecoveryReport:
         self.segments_found: set[int] = set()
         self.damages: list[Damage] = []
         self.torn: list[Damage] = []
-        self.known_damages: i64 = 0
+        self.known: list[Damage] = []
 
     @property
     def lost_records(self) -> int:
@@ -148,8 +148,9 @@ class Recovery:
             report.next_generation = max(report.next_generation, generation + 1)
         for name in disk.list(SEGMENTS_DIR):
             number = segment_number(name)
-            report.next_segment = max(report.next_segment, number + 1)
-            report.segments_found.add(number)
+            if number >= 0:
+                report.next_segment = max(report.next_segment, number + 1)
+                report.segments_found.add(number)
 
     # -- snapshot ----------------------------------------------------------------------------------
 
@@ -339,9 +340,8 @@ class Recovery:
     # -- damage ------------------------------------------------------------------------------------
 
     def _keep(self, damage: Damage, data: bytes) -> None:
-        """Note damage and keep a copy of its bytes."""
-        if data:
-            quarantine(self._disk, damage, data)
+        """Note damage and keep a copy of its bytes; of missing ones an empty file tells."""
+        quarantine(self._disk, damage, data)
         self._found.append(damage)
 
     def _sort_damages(self) -> None:
@@ -349,7 +349,7 @@ class Recovery:
         for damage in self._found:
             damage.torn = damage.group > self._durable
             if damage.known:
-                self.report.known_damages += 1
+                self.report.known.append(damage)
             elif damage.torn:
                 self.report.torn.append(damage)
             else:

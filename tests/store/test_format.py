@@ -1,0 +1,91 @@
+"""The format file: made once, true in two copies, and a guard against directories of others."""
+
+from __future__ import annotations
+
+import pytest
+
+from leveret.store.disks.recording import Image, RecordingDisk
+from leveret.store.format import UnknownFormat, open_format
+from store_model import NOW, UUID, Store
+
+
+def test_a_new_directory_gets_its_identity_and_keeps_it() -> None:
+    disk = RecordingDisk()
+    made = open_format(disk, UUID, NOW)
+    read = open_format(disk, b"another uuid here", 1)
+    assert made.uuid == read.uuid == UUID
+    assert made.created_ms == read.created_ms == NOW
+    assert made.seed == read.seed
+    assert not read.damaged
+    assert disk.list("") == ["format", "journal", "quarantine", "segments", "state"]
+
+
+def test_any_flipped_bit_is_survived_and_what_matters_is_put_right() -> None:
+    disk = RecordingDisk()
+    open_format(disk, UUID, NOW)
+    image = disk.image()
+    whole = image.files["format"]
+    positions = [*range(72), *range(4090, len(whole))]
+    for position in positions:
+        broken = bytearray(whole)
+        broken[position] ^= 1 << (position % 8)
+        image.files["format"] = bytes(broken)
+        hurt = RecordingDisk(image)
+        found = open_format(hurt, bytes(16), 1)
+        assert found.uuid == UUID
+        assert found.damaged == (position < 64 or position >= 4096)
+        if found.damaged:
+            assert hurt.image().files["format"] == whole
+
+
+@pytest.mark.parametrize("size", [0, 1, 63, 64, 4096, 4159])
+def test_a_file_that_was_cut_is_put_right_or_refused(size: int) -> None:
+    disk = RecordingDisk()
+    open_format(disk, UUID, NOW)
+    image = disk.image()
+    image.files["format"] = image.files["format"][:size]
+    hurt = RecordingDisk(image)
+    if size < 64:
+        with pytest.raises(UnknownFormat):
+            open_format(hurt, UUID, NOW)
+    else:
+        assert open_format(hurt, UUID, NOW).damaged
+        assert len(hurt.image().files["format"]) == 4160
+
+
+def test_a_later_layout_is_refused() -> None:
+    from xxhash import xxh3_64_digest
+
+    disk = RecordingDisk()
+    open_format(disk, UUID, NOW)
+    image = disk.image()
+    block = bytearray(image.files["format"][:56])
+    block[8] = 2
+    whole = bytes(block) + xxh3_64_digest(bytes(block))
+    image.files["format"] = whole + bytes(4096 - 64) + whole
+    with pytest.raises(UnknownFormat, match="layout 2"):
+        open_format(RecordingDisk(image), UUID, NOW)
+
+
+@pytest.mark.parametrize("path", ["journal/0000000000000001.jnl", "state/x", "segments/y"])
+def test_a_directory_of_someone_else_is_refused(path: str) -> None:
+    image = Image({path: b"theirs"}, {"journal", "state", "segments"})
+    with pytest.raises(UnknownFormat, match="format file is missing"):
+        open_format(RecordingDisk(image), UUID, NOW)
+
+
+def test_a_file_of_another_store_is_not_believed() -> None:
+    """The uuid seeds every digest: a journal that was copied in is damage, not messages."""
+    ours, theirs = RecordingDisk(), RecordingDisk()
+    open_format(theirs, bytes(reversed(UUID)), NOW)
+    other = Store(theirs)
+    other.define_queue(1, "theirs")
+    other.sync()
+    Store(ours)
+    image = ours.image()
+    image.files.update(
+        {path: data for path, data in theirs.image().files.items() if path.startswith("journal/")}
+    )
+    store = Store(RecordingDisk(image))
+    assert store.state.queues == {}
+    assert store.report.torn
