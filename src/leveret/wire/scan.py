@@ -1,0 +1,198 @@
+"""Counting what a broker sends, without making anything of it: the reading side of a load.
+
+A `Scanner` counts deliveries, returns and confirms in pieces of input, remembers the last delivery
+tag, and keeps every other method for its user.  It is not a client: nothing is decoded, no state is
+checked.  At some 50 ns a delivery it is not what a measurement of a broker measures.
+
+Invariants: a publish counts as settled once, whatever the order and the multiples of the confirms;
+a piece may end anywhere.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from leveret.errors import FrameError
+from leveret.wire.buffer import BytesWriter, read_i32_be, read_i64_be, write_i64_be
+from leveret.wire.frames import (
+    FRAME_BODY,
+    FRAME_END,
+    FRAME_HEADER,
+    FRAME_METHOD,
+    FrameReader,
+    header_body_size,
+    write_frame_head,
+)
+
+#: Class and method ids as they stand at the start of a method's payload.
+_DELIVER: Final = 60 << 16 | 60
+_RETURN: Final = 60 << 16 | 50
+_ACK: Final = 60 << 16 | 80
+_NACK: Final = 60 << 16 | 120
+
+_ACK_IDS: Final = b"\x00\x3c\x00\x50"
+
+#: Ids, delivery tag and bits.
+_ACK_BYTES: Final = 13
+
+#: Each power of two of a latency is cut into this many steps: 3 % at most from the truth.
+_STEP_BITS: Final = 5
+_STEPS: Final = 1 << _STEP_BITS
+_BUCKETS: Final = 64 * _STEPS
+
+
+@final
+class Latencies:
+    """How often each latency was seen, in buckets that grow with it; in ns."""
+
+    def __init__(self) -> None:
+        self.count: i64 = 0
+        self.least: i64 = 0
+        self.most: i64 = 0
+        self._buckets: list[i64] = [0] * _BUCKETS
+
+    def add(self, latency_ns: i64) -> None:
+        """Count one latency; a negative one (clocks of two machines) counts as 0."""
+        value: i64 = max(latency_ns, 0)
+        if self.count == 0 or value < self.least:
+            self.least = value
+        self.most = max(self.most, value)
+        self.count += 1
+        exponent: i64 = 0
+        step = value
+        while step >= 2 * _STEPS:
+            step >>= 1
+            exponent += 1
+        self._buckets[exponent * _STEPS + step] += 1
+
+    def quantile(self, share: float) -> int:
+        """Return the latency that `share` (0 to 1) of all do not exceed; 0 without any."""
+        rank: i64 = i64(share * float(self.count))
+        seen: i64 = 0
+        place: i64 = 0
+        while place < _BUCKETS:
+            seen += self._buckets[place]
+            if seen > rank:
+                return int(min(self._top(place), self.most))
+            place += 1
+        return int(self.most)
+
+    def _top(self, place: i64) -> i64:
+        """Return the greatest latency of a bucket."""
+        if place < 2 * _STEPS:
+            return place
+        exponent = place // _STEPS - 1
+        step = place - exponent * _STEPS
+        return ((step + 1) << exponent) - 1
+
+
+@final
+class Scanner:
+    """Counts in the input of one connection with one channel in use."""
+
+    def __init__(self, frame_max: i64, latencies: Latencies | None) -> None:
+        self._reader: Final = FrameReader(frame_max)
+        #: Bodies begin with the sender's time (ns, 8 bytes) where latencies are kept.
+        self._latencies: Final = latencies
+        self.delivered: i64 = 0
+        self.delivered_bytes: i64 = 0
+        self.delivery_tag: i64 = 0
+        self.returned: i64 = 0
+        self.nacked: i64 = 0
+        #: Payloads of all methods but deliveries, returns and confirms: (channel, payload).
+        self.others: list[tuple[int, bytes]] = []
+        #: Every publish up to this one is settled, and the ones in `_early`.
+        self._settled_to: i64 = 0
+        self._early: set[i64] = set()
+        self._delivering = False
+        self._body_starts = False
+
+    @property
+    def settled(self) -> int:
+        """How many publishes were confirmed or refused."""
+        return int(self._settled_to) + len(self._early)
+
+    def scan(self, piece: bytes, now_ns: i64) -> None:
+        """Count what is whole in the input so far.  Raises: FrameError (501), also for no AMQP."""
+        reader = self._reader
+        reader.feed(piece)
+        while reader.next():
+            kind = reader.kind
+            if kind == FRAME_BODY:
+                if self._body_starts:
+                    self._body_starts = False
+                    self._timed(now_ns)
+            elif kind == FRAME_HEADER:
+                if self._delivering:
+                    size = header_body_size(reader.data, reader.start, reader.end)
+                    self.delivered_bytes += size
+                    self._body_starts = self._latencies is not None and size >= 8
+            elif kind == FRAME_METHOD:
+                self._method()
+
+    def _timed(self, now_ns: i64) -> None:
+        """Count the latency of the message whose first piece of body is at hand."""
+        reader = self._reader
+        if self._latencies is not None and reader.end - reader.start >= 8:
+            self._latencies.add(now_ns - read_i64_be(reader.data, reader.start))
+
+    def _method(self) -> None:
+        """Take a method."""
+        reader = self._reader
+        start = reader.start
+        end = reader.end
+        data = reader.data
+        ids: i64 = i64(read_i32_be(data, start)) if end - start >= 4 else 0
+        if ids == _DELIVER:
+            tag_at = start + 5 + data[start + 4]
+            if tag_at + 8 > end:
+                raise FrameError("a basic.deliver that ends early")
+            self.delivered += 1
+            self.delivery_tag = read_i64_be(data, tag_at)
+            self._delivering = True
+            return
+        self._delivering = False
+        if ids in {_ACK, _NACK} and end - start == _ACK_BYTES:
+            multiple = data[end - 1] & 1 != 0
+            before = self.settled
+            self._settle(read_i64_be(data, start + 4), multiple)
+            if ids == _NACK:
+                self.nacked += self.settled - before
+        elif ids == _RETURN:
+            self.returned += 1
+        else:
+            self.others.append((int(reader.channel), data[start:end]))
+
+    def _settle(self, tag: i64, multiple: bool) -> None:
+        """Take a confirm; tags mostly come in order, so the set of early ones is mostly empty."""
+        if multiple and tag > self._settled_to:
+            self._settled_to = tag
+            if self._early:
+                self._early = {early for early in self._early if early > tag}
+        elif tag == self._settled_to + 1:
+            self._settled_to = tag
+        elif tag > self._settled_to:
+            self._early.add(tag)
+        while self._early and self._settled_to + 1 in self._early:
+            self._settled_to += 1
+            self._early.remove(self._settled_to)
+
+
+def write_acks(channel: i64, first: i64, last: i64, every: i64) -> bytes:
+    """Return the acks of the deliveries `first` to `last`, one for `every` of them.
+
+    With `every` above 1 an ack is multiple and falls on its multiples: what is left over at the
+    end is acked by a later call.
+    """
+    w = BytesWriter()
+    tag: i64 = (first + every - 1) // every * every
+    while tag <= last:
+        write_frame_head(w, FRAME_METHOD, channel, _ACK_BYTES)
+        w.write(_ACK_IDS)
+        write_i64_be(w, tag)
+        w.append(1 if every > 1 else 0)
+        w.append(FRAME_END)
+        tag += every
+    return w.getvalue()
