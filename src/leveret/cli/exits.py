@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from leveret.errors import AmqpError
+
 OK: Final = 0
 #: There was nothing to get, or a check of the demo did not hold.
 NOTHING: Final = 1
@@ -38,3 +40,10 @@ class Failure(Exception):
     def __init__(self, text: str, code: int) -> None:
         super().__init__(text)
         self.code = code
+
+
+def refused(error: AmqpError) -> Failure:
+    """Return the end of a command that a broker's close stands for."""
+    if error.code in {403, 530}:
+        return Failure(str(error), NO_PERMISSION)
+    return Failure(str(error), REFUSED if error.soft else PROTOCOL)

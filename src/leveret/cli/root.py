@@ -20,6 +20,11 @@ from leveret.cli import exits
 #: The commands and the modules that hold them, in the order of the help.
 COMMANDS: Final = {
     "serve": "leveret.cli.serve",
+    "declare": "leveret.cli.declare",
+    "publish": "leveret.cli.publish",
+    "consume": "leveret.cli.consume",
+    "get": "leveret.cli.get",
+    "perf": "leveret.cli.perf",
 }
 
 #: What click gives to a wrong command line.

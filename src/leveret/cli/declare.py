@@ -1,0 +1,144 @@
+"""`leveret declare`: a queue, an exchange, a binding or a stream.
+
+Declaring what is there already, and the same, changes nothing and succeeds.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from leveret.cli import options
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Its name.")]
+Transient = Annotated[
+    bool, typer.Option("--transient", help="It ends with the broker (default: durable).")
+]
+AutoDelete = Annotated[
+    bool, typer.Option("--auto-delete", help="It ends with its last consumer or binding.")
+]
+Arguments = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--argument", "-a", metavar="KEY=VALUE", help="An argument; VALUE is JSON or else text."
+    ),
+]
+
+
+def queue(
+    name: Name,
+    kind: Annotated[
+        str, typer.Option("--type", "-t", metavar="classic|quorum|stream", help="Its type.")
+    ] = "classic",
+    transient: Transient = False,
+    auto_delete: AutoDelete = False,
+    argument: Arguments = None,
+    uri: options.Uri = options.DEFAULT_URI,
+) -> None:
+    """Declare a queue."""
+    arguments = options.read_pairs(argument or [], "--argument")
+    if kind != "classic":
+        arguments["x-queue-type"] = kind
+    _declare_queue(uri, name, not transient, auto_delete, arguments)
+
+
+def stream(
+    name: Name,
+    max_bytes: Annotated[int, typer.Option(min=0, help="Bytes that it keeps; 0: no limit.")] = 0,
+    max_age: Annotated[
+        str, typer.Option(metavar="AGE", help="How long it keeps messages: 7D, 12h, 30m, 45s.")
+    ] = "",
+    argument: Arguments = None,
+    uri: options.Uri = options.DEFAULT_URI,
+) -> None:
+    """Declare a stream, whose messages stay and are read at offsets."""
+    arguments = options.read_pairs(argument or [], "--argument")
+    arguments["x-queue-type"] = "stream"
+    if max_bytes:
+        arguments["x-max-length-bytes"] = max_bytes
+    if max_age:
+        arguments["x-max-age"] = max_age
+    _declare_queue(uri, name, True, False, arguments)
+
+
+def exchange(
+    name: Name,
+    kind: Annotated[
+        str,
+        typer.Option("--type", "-t", metavar="direct|fanout|topic|headers", help="Its type."),
+    ] = "direct",
+    transient: Transient = False,
+    auto_delete: AutoDelete = False,
+    internal: Annotated[
+        bool, typer.Option("--internal", help="Only other exchanges may publish to it.")
+    ] = False,
+    argument: Arguments = None,
+    uri: options.Uri = options.DEFAULT_URI,
+) -> None:
+    """Declare an exchange."""
+    from leveret.cli.connecting import open_channel
+
+    arguments = options.read_pairs(argument or [], "--argument")
+    with open_channel(uri) as (_, channel):
+        channel.exchange_declare(
+            name,
+            kind,
+            durable=not transient,
+            auto_delete=auto_delete,
+            internal=internal,
+            arguments=arguments,
+        )
+    typer.echo(name)
+
+
+def binding(
+    source: Annotated[
+        str, typer.Argument(metavar="SOURCE", help="The exchange that messages come from.")
+    ],
+    destination: Annotated[
+        str, typer.Argument(metavar="DESTINATION", help="The queue that they go to.")
+    ],
+    key: Annotated[str, typer.Option("--key", "-k", help="The binding key.")] = "",
+    to_exchange: Annotated[
+        bool, typer.Option("--to-exchange", help="DESTINATION is an exchange.")
+    ] = False,
+    argument: Arguments = None,
+    uri: options.Uri = options.DEFAULT_URI,
+) -> None:
+    """Bind a queue, or an exchange, to an exchange."""
+    from leveret.cli.connecting import open_channel
+
+    arguments = options.read_pairs(argument or [], "--argument")
+    with open_channel(uri) as (_, channel):
+        if to_exchange:
+            channel.exchange_bind(destination, source, key, arguments)
+        else:
+            channel.queue_bind(destination, source, key, arguments)
+    typer.echo(f"{source} -> {destination}")
+
+
+def _declare_queue(
+    uri: str, name: str, durable: bool, auto_delete: bool, arguments: dict[str, object]
+) -> None:
+    """Declare a queue of any type and print its name.  Raises: Failure."""
+    from leveret.cli.connecting import open_channel
+
+    with open_channel(uri) as (_, channel):
+        declared = channel.queue_declare(
+            name, durable=durable, auto_delete=auto_delete, arguments=arguments
+        )
+    typer.echo(declared.queue)
+
+
+def app() -> typer.Typer:
+    """Return the group."""
+    made = typer.Typer(
+        help="Declare a queue, an exchange, a binding or a stream.",
+        rich_markup_mode=None,
+        add_completion=False,
+        no_args_is_help=True,
+    )
+    for command in (queue, exchange, binding, stream):
+        made.command()(command)
+    return made

@@ -1,0 +1,45 @@
+"""`leveret get`: take messages that wait in a queue, one by one."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from leveret.cli import exits, options
+from leveret.cli.messages import Format, print_message
+
+
+def get(
+    queue: Annotated[str, typer.Argument(metavar="QUEUE", help="The queue.")],
+    count: Annotated[int, typer.Option("--count", "-c", min=1, help="Messages to get.")] = 1,
+    requeue: Annotated[
+        bool, typer.Option("--requeue", help="Give them back: they stay in the queue.")
+    ] = False,
+    form: Format = "body",
+    uri: options.Uri = options.DEFAULT_URI,
+) -> int:
+    """Print up to COUNT messages; end with 1 when there was none."""
+    from leveret.cli.connecting import open_channel
+
+    taken = 0
+    with open_channel(uri) as (_, channel):
+        while taken < count:
+            message = channel.get(queue)
+            if message is None:
+                break
+            taken += 1
+            print_message(message, form)
+            if not requeue:
+                message.ack()
+        if requeue and taken:
+            # All at once, at the end: given back sooner, the first would be got again.
+            channel.nack(multiple=True, requeue=True)
+    return exits.OK if taken else exits.NOTHING
+
+
+def app() -> typer.Typer:
+    """Return the command."""
+    made = typer.Typer(rich_markup_mode=None, add_completion=False)
+    made.command("get")(get)
+    return made

@@ -1,0 +1,49 @@
+"""Printing messages: the body as it came, or all there is of it as one line of JSON."""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from typing import Annotated, Literal
+
+import typer
+
+from leveret.client.message import Message
+from leveret.management.fields import plain
+from leveret.wire.properties import BasicProperties
+
+Format = Annotated[
+    Literal["body", "json"],
+    typer.Option("--format", help="Print bodies, a line each, or all of a message as JSON."),
+]
+
+
+def print_message(message: Message, form: Literal["body", "json"]) -> None:
+    """Print a message and flush, so that a reader of a pipe sees it at once."""
+    out = sys.stdout.buffer
+    out.write(message.body if form == "body" else as_json(message).encode())
+    out.write(b"\n")
+    out.flush()
+
+
+def as_json(message: Message) -> str:
+    """Return a message as RabbitMQ's HTTP API shows one."""
+    try:
+        payload, encoding = message.body.decode(), "string"
+    except UnicodeDecodeError:
+        payload, encoding = base64.b64encode(message.body).decode(), "base64"
+    found = message.properties
+    properties = {name: getattr(found, name) for name in BasicProperties.FIELDS}
+    return json.dumps(
+        {
+            "exchange": message.exchange,
+            "routing_key": message.routing_key,
+            "redelivered": message.redelivered,
+            "properties": {name: plain(v) for name, v in properties.items() if v is not None},
+            "payload_bytes": len(message.body),
+            "payload": payload,
+            "payload_encoding": encoding,
+        },
+        ensure_ascii=False,
+    )

@@ -1,0 +1,64 @@
+"""Options that several commands share, and the reading of their values."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from leveret.cli import exits
+
+if TYPE_CHECKING:
+    from leveret.client.uri import Parameters
+
+#: Where a broker started without settings listens.
+DEFAULT_URI = "amqp://guest:guest@localhost:5672/%2F"
+
+Uri = Annotated[
+    str,
+    typer.Option(
+        "--uri",
+        "-U",
+        envvar="LEVERET_URI",
+        help="The broker: amqp://user:password@host:port/vhost.",
+        metavar="URI",
+    ),
+]
+
+
+def read_uri(uri: str) -> Parameters:
+    """Return the parameters of a connection.  Raises: Failure."""
+    from leveret.client.uri import parse_uri
+
+    try:
+        return parse_uri(uri)
+    except ValueError as error:
+        raise exits.Failure(str(error), exits.USAGE) from None
+
+
+def read_pairs(pairs: list[str], option: str, *, texts: bool = False) -> dict[str, object]:
+    """Return `KEY=VALUE` texts as a table; a value that is JSON is read so, another is text.
+
+    With `texts` every value is text.
+
+    Raises: Failure for a text without `=`, or a key that comes twice.
+    """
+    table: dict[str, object] = {}
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        if not equals or not key:
+            raise exits.Failure(f"{option} takes KEY=VALUE, not {pair!r}", exits.USAGE)
+        if key in table:
+            raise exits.Failure(f"{option}: {key!r} is given twice", exits.USAGE)
+        table[key] = text if texts else _value(text)
+    return table
+
+
+def _value(text: str) -> object:
+    """Return a value: JSON where it is JSON."""
+    try:
+        value: object = json.loads(text)
+    except ValueError:
+        return text
+    return value

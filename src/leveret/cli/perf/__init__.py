@@ -1,0 +1,99 @@
+"""`leveret perf`: put a load on any AMQP 0-9-1 broker and tell its rates."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import typer
+
+from leveret.cli import exits, options
+from leveret.cli.perf import flags
+
+if TYPE_CHECKING:
+    from leveret.cli.perf.plan import Plan
+    from leveret.cli.perf.run import Totals
+
+_FLAGS: Final = ("persistent", "mandatory")
+
+
+def perf(
+    uri: flags.Uri = options.DEFAULT_URI,
+    producers: flags.Producers = 1,
+    consumers: flags.Consumers = 1,
+    size: flags.Size = 16,
+    confirm: flags.Confirm = 0,
+    autoack: flags.Autoack = False,
+    multi_ack_every: flags.MultiAckEvery = 1,
+    qos: flags.Qos = 0,
+    flag: flags.Flag = None,
+    predeclared: flags.Predeclared = False,
+    time: flags.Seconds = 0.0,
+    pmessages: flags.Pmessages = 0,
+    cmessages: flags.Cmessages = 0,
+    rate: flags.Rate = 0.0,
+    consumer_rate: flags.ConsumerRate = 0.0,
+    queue: flags.Queue = "leveret.perf",
+    queue_argument: flags.QueueArgument = None,
+    latency: flags.Latency = False,
+    json: flags.Json = False,
+) -> None:
+    """Put a load on an AMQP broker and print its rates.
+
+    Without a limit (-z, -C, -D) it runs until SIGINT. The queue is declared durable and deleted
+    at the end, unless -p says that it is there already and stays.
+    """
+    from leveret.cli.perf.plan import Plan
+
+    plan = Plan(
+        parameters=options.read_uri(uri),
+        queue=queue,
+        producers=producers,
+        consumers=consumers,
+        size=size,
+        window=confirm,
+        ack_every=0 if autoack else multi_ack_every,
+        prefetch=qos,
+        persistent="persistent" in (flag or ()),
+        mandatory="mandatory" in (flag or ()),
+        predeclared=predeclared,
+        seconds=time,
+        producer_messages=pmessages,
+        consumer_messages=cmessages,
+        rate=rate,
+        consumer_rate=consumer_rate,
+        latency=latency,
+        arguments=options.read_pairs(queue_argument or [], "--queue-argument"),
+    )
+    _check(plan, flag or [])
+    _run(plan, json)
+
+
+def _check(plan: Plan, flag: list[str]) -> None:
+    """Refuse a plan that cannot be meant.  Raises: Failure."""
+    for name in flag:
+        if name not in _FLAGS:
+            raise exits.Failure(f"-f takes persistent or mandatory, not {name!r}", exits.USAGE)
+    if 0 < plan.prefetch < plan.ack_every:
+        raise exits.Failure("-q below -A: a consumer would wait for ever", exits.USAGE)
+    if not plan.producers and not plan.consumers:
+        raise exits.Failure("-x 0 and -y 0: there is nothing to do", exits.USAGE)
+
+
+def _run(plan: Plan, json: bool) -> None:
+    """Run the load and print what there is to print."""
+    from leveret.cli.perf import report
+    from leveret.cli.perf.run import Load
+
+    def each_second(last: Totals, now: Totals) -> None:
+        if not json:
+            typer.echo(report.rates(last, now))
+
+    result = Load(plan, each_second).run()
+    typer.echo(report.as_json(result) if json else report.summary(result))
+
+
+def app() -> typer.Typer:
+    """Return the command."""
+    made = typer.Typer(rich_markup_mode=None, add_completion=False)
+    made.command("perf")(perf)
+    return made

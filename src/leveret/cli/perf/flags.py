@@ -1,0 +1,97 @@
+"""The options of `leveret perf`, by the letters of RabbitMQ's PerfTest where it has the option."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+Uri = Annotated[
+    str,
+    typer.Option("-h", "--uri", envvar="LEVERET_URI", metavar="URI", help="The broker."),
+]
+Producers = Annotated[
+    int, typer.Option("-x", "--producers", min=0, help="Connections that publish.")
+]
+Consumers = Annotated[
+    int, typer.Option("-y", "--consumers", min=0, help="Connections that consume.")
+]
+Size = Annotated[int, typer.Option("-s", "--size", min=0, help="Bytes of a body.")]
+Confirm = Annotated[
+    int,
+    typer.Option(
+        "-c",
+        "--confirm",
+        min=0,
+        metavar="WINDOW",
+        help="Publishes that may wait for their confirm; 0: no confirms.",
+    ),
+]
+Autoack = Annotated[bool, typer.Option("-a", "--autoack", help="Consume without acks.")]
+MultiAckEvery = Annotated[
+    int,
+    typer.Option("-A", "--multi-ack-every", min=1, help="Deliveries for which one ack is sent."),
+]
+Qos = Annotated[
+    int,
+    typer.Option("-q", "--qos", min=0, max=65_535, help="Prefetch of a consumer; 0: no limit."),
+]
+Flag = Annotated[
+    list[str] | None,
+    typer.Option(
+        "-f", "--flag", metavar="persistent|mandatory", help="What messages are; may come twice."
+    ),
+]
+Predeclared = Annotated[
+    bool,
+    typer.Option(
+        "-p", "--predeclared", help="The queue is there: it is neither declared nor deleted."
+    ),
+]
+Seconds = Annotated[
+    float, typer.Option("-z", "--time", min=0, metavar="SECONDS", help="How long to run.")
+]
+Pmessages = Annotated[
+    int,
+    typer.Option(
+        "-C",
+        "--pmessages",
+        min=0,
+        help="Messages of each producer; without -D the run ends when all have come.",
+    ),
+]
+Cmessages = Annotated[
+    int, typer.Option("-D", "--cmessages", min=0, help="Messages of each consumer.")
+]
+Rate = Annotated[
+    float,
+    typer.Option(
+        "-r", "--rate", min=0, help="Messages a second of each producer; 0: as many as it can."
+    ),
+]
+ConsumerRate = Annotated[
+    float,
+    typer.Option(
+        "-R",
+        "--consumer-rate",
+        min=0,
+        help="Messages a second of each consumer; 0: as many as it can.",
+    ),
+]
+Queue = Annotated[
+    str,
+    typer.Option("-u", "--queue", help="The queue, reached through the default exchange."),
+]
+QueueArgument = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--queue-argument", metavar="KEY=VALUE", help="An argument of the queue's declaration."
+    ),
+]
+Latency = Annotated[
+    bool,
+    typer.Option(
+        "-l", "--latency", help="Tell the time from publish to delivery (both in this process)."
+    ),
+]
+Json = Annotated[bool, typer.Option("-j", "--json", help="Print only a JSON object, at the end.")]

@@ -1,0 +1,145 @@
+"""A connection of a load: the handshake is spoken method by method, then the socket is handed over.
+
+It is not the client library: a load writes frames that were made beforehand and only counts what
+comes back, so nothing may lie between it and the socket.  One channel, number 1, is open.
+
+Source: AMQP 0-9-1 section 2.2.4 (the handshake).
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import Final, TypeVar
+
+from leveret.cli import exits
+from leveret.client.uri import Parameters
+from leveret.errors import AmqpError, SyntaxFault, error_for
+from leveret.wire.buffer import BytesWriter
+from leveret.wire.frames import FRAME_METHOD, PROTOCOL_HEADER, FrameReader, write_method
+from leveret.wire.method import Method
+from leveret.wire.methods.channel import ChannelClose, ChannelOpen, ChannelOpenOk
+from leveret.wire.methods.connection import (
+    ConnectionClose,
+    ConnectionCloseOk,
+    ConnectionOpen,
+    ConnectionOpenOk,
+    ConnectionStart,
+    ConnectionStartOk,
+    ConnectionTune,
+    ConnectionTuneOk,
+)
+from leveret.wire.methods.decode import decode_method
+
+#: How long the handshake, a declaration or the close may take.
+REPLY_SECONDS_MAX: Final = 30.0
+
+#: One read of the socket; more than the kernel gives at once by default.
+READ_BYTES: Final = 262_144
+
+#: The channel that a load uses.
+CHANNEL: Final = 1
+
+M = TypeVar("M", bound=Method)
+
+
+def frames_of(*methods: Method, channel: int = CHANNEL) -> bytes:
+    """Return the frames of methods."""
+    writer = BytesWriter()
+    for method in methods:
+        write_method(writer, channel, method)
+    return writer.getvalue()
+
+
+def error_in(method: Method) -> AmqpError | None:
+    """Return the error that a close carries; None for another method."""
+    if isinstance(method, (ConnectionClose, ChannelClose)):
+        soft = isinstance(method, ChannelClose)
+        return error_for(method.reply_code, method.reply_text, soft)
+    return None
+
+
+class Link:
+    """A connection with an open channel; after the handshake `sock` is its user's."""
+
+    def __init__(self, parameters: Parameters) -> None:
+        """Connect and log in.  Raises: Failure."""
+        self.sock = self._connect(parameters)
+        self._reader = FrameReader()
+        self.server_properties: dict[str, object] = {}
+        self.frame_max = 0
+        self._handshake(parameters)
+        self.call(ChannelOpen(), ChannelOpenOk)
+
+    def _connect(self, parameters: Parameters) -> socket.socket:
+        if parameters.tls:
+            raise exits.Failure("perf speaks no TLS: use an amqp:// URI", exits.USAGE)
+        where = (parameters.host, parameters.port)
+        try:
+            sock = socket.create_connection(where, parameters.connection_timeout_ms / 1000)
+        except OSError as error:
+            text = f"cannot connect to {parameters.host}:{parameters.port}: {error}"
+            raise exits.Failure(text, exits.UNAVAILABLE) from None
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.settimeout(REPLY_SECONDS_MAX)
+        return sock
+
+    def _handshake(self, parameters: Parameters) -> None:
+        self.send(PROTOCOL_HEADER)
+        start = self._receive(ConnectionStart)
+        self.server_properties = start.server_properties
+        secret = f"\0{parameters.username}\0{parameters.password}".encode()
+        login = ConnectionStartOk(
+            client_properties={"product": "leveret perf"},
+            mechanism="PLAIN",
+            response=secret,
+            locale="en_US",
+        )
+        self.send(frames_of(login, channel=0))
+        tune = self._receive(ConnectionTune)
+        self.frame_max = tune.frame_max
+        self._reader.frame_max = tune.frame_max
+        # No heartbeats: a load has no time for them, and a dead broker shows by itself.
+        agreed = ConnectionTuneOk(channel_max=tune.channel_max, frame_max=tune.frame_max)
+        opening = ConnectionOpen(virtual_host=parameters.vhost)
+        self.send(frames_of(agreed, opening, channel=0))
+        self._receive(ConnectionOpenOk)
+
+    def call(self, method: Method, reply: type[M]) -> M:
+        """Send a method and return its reply.  Raises: Failure."""
+        self.send(frames_of(method))
+        return self._receive(reply)
+
+    def send(self, data: bytes) -> None:
+        """Send bytes.  Raises: Failure."""
+        try:
+            self.sock.sendall(data)
+        except OSError as error:
+            raise exits.Failure(f"the connection broke: {error}", exits.UNAVAILABLE) from None
+
+    def _receive(self, kind: type[M]) -> M:
+        """Return the next method, which is of `kind`.  Raises: Failure."""
+        try:
+            while not self._reader.next():
+                piece = self.sock.recv(READ_BYTES)
+                if not piece:
+                    raise exits.Failure("the broker closed the socket", exits.UNAVAILABLE)
+                self._reader.feed(piece)
+            reader = self._reader
+            if reader.kind != FRAME_METHOD:
+                return self._receive(kind)
+            method = decode_method(reader.data, reader.start, reader.end)
+        except OSError as error:
+            raise exits.Failure(f"no answer: {error}", exits.UNAVAILABLE) from None
+        except AmqpError as error:
+            raise exits.Failure(f"this is no AMQP broker: {error}", exits.PROTOCOL) from None
+        if isinstance(method, kind):
+            return method
+        raise exits.refused(error_in(method) or SyntaxFault(f"{method.NAME} came unasked"))
+
+    def close(self) -> None:
+        """Close the connection and the socket.  Raises: Failure."""
+        try:
+            self.send(frames_of(ConnectionClose(reply_code=200, reply_text="bye"), channel=0))
+            self._receive(ConnectionCloseOk)
+        finally:
+            self.sock.close()

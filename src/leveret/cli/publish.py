@@ -1,0 +1,118 @@
+"""`leveret publish`: messages from the command line, a file or standard input, each confirmed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from leveret.cli import exits, options
+
+if TYPE_CHECKING:
+    from leveret.wire.properties import BasicProperties
+
+#: Properties that are numbers.
+_NUMBERS: Final = ("delivery_mode", "priority", "timestamp")
+
+
+def publish(
+    routing_key: Annotated[
+        str,
+        typer.Argument(
+            metavar="ROUTING_KEY", help="The routing key: the queue's name without --exchange."
+        ),
+    ],
+    body: Annotated[
+        str | None,
+        typer.Argument(metavar="[BODY]", help="The message; without it, standard input."),
+    ] = None,
+    exchange: Annotated[str, typer.Option("--exchange", "-e", help="The exchange.")] = "",
+    file: Annotated[
+        str, typer.Option("--file", "-f", help="Read the message from a file.", metavar="PATH")
+    ] = "",
+    lines: Annotated[
+        bool, typer.Option("--lines", "-l", help="Publish each line of the input by itself.")
+    ] = False,
+    transient: Annotated[
+        bool, typer.Option("--transient", help="A restart may lose it (default: persistent).")
+    ] = False,
+    optional: Annotated[
+        bool, typer.Option("--optional", help="It is no failure when no queue takes it.")
+    ] = False,
+    header: Annotated[
+        list[str] | None,
+        typer.Option("--header", metavar="KEY=VALUE", help="A header; VALUE is JSON or text."),
+    ] = None,
+    property_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--property", metavar="NAME=VALUE", help="A property, such as content_type=text/plain."
+        ),
+    ] = None,
+    uri: options.Uri = options.DEFAULT_URI,
+) -> None:
+    """Publish messages and wait until the broker has confirmed them."""
+    from leveret.cli.connecting import open_channel
+
+    if body is not None and (file or lines):
+        raise exits.Failure("BODY goes with neither --file nor --lines", exits.USAGE)
+    properties = read_properties(property_ or [], header or [], transient)
+    count = 0
+    with open_channel(uri) as (_, channel):
+        channel.confirm_select()
+        for message in _messages(body, file, lines):
+            channel.publish_nowait(
+                message, exchange, routing_key, properties, mandatory=not optional
+            )
+            count += 1
+        channel.wait_for_confirms()
+    typer.echo(f"{count} confirmed", err=True)
+
+
+def read_properties(pairs: list[str], headers: list[str], transient: bool) -> BasicProperties:
+    """Return the properties that the options give.  Raises: Failure."""
+    from leveret.wire.properties import BasicProperties
+
+    properties = BasicProperties(delivery_mode=1 if transient else 2)
+    for name, value in options.read_pairs(pairs, "--property", texts=True).items():
+        if name == "headers" or name not in BasicProperties.FIELDS:
+            known = ", ".join(field for field in BasicProperties.FIELDS if field != "headers")
+            raise exits.Failure(f"--property: {name!r} is none of {known}", exits.USAGE)
+        setattr(properties, name, _number(name, value) if name in _NUMBERS else value)
+    if headers:
+        properties.headers = options.read_pairs(headers, "--header")
+    return properties
+
+
+def _number(name: str, value: object) -> int:
+    """Return a property's number.  Raises: Failure."""
+    try:
+        return int(str(value))
+    except ValueError:
+        raise exits.Failure(f"--property: {name} is a number", exits.USAGE) from None
+
+
+def _messages(body: str | None, file: str, lines: bool) -> Iterator[bytes]:
+    """Yield the bodies to publish.  Raises: Failure."""
+    if body is not None:
+        # Bytes of the command line that are not UTF-8 come as surrogates.
+        yield body.encode(errors="surrogateescape")
+        return
+    try:
+        with Path(file).open("rb") if file else sys.stdin.buffer as source:
+            if lines:
+                yield from (line.rstrip(b"\r\n") for line in source)
+            else:
+                yield source.read()
+    except OSError as error:
+        raise exits.Failure(f"cannot read {file}: {error.strerror}", exits.NO_INPUT) from None
+
+
+def app() -> typer.Typer:
+    """Return the command."""
+    made = typer.Typer(rich_markup_mode=None, add_completion=False)
+    made.command("publish")(publish)
+    return made

@@ -1,0 +1,31 @@
+"""A broker for the commands, and the commands as a user runs them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from broker_process import BrokerProcess
+from command_process import Command
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """A running broker."""
+    with BrokerProcess(tmp_path_factory.mktemp("data")) as process:
+        yield process
+
+
+@pytest.fixture
+def leveret(broker: BrokerProcess) -> Command:
+    """Runs a command against the broker: `leveret("get", "q")`."""
+    return Command(broker)
+
+
+@pytest.fixture
+def queue(leveret: Command, request: pytest.FixtureRequest) -> str:
+    """A queue of the test's own."""
+    name = f"q-{request.node.name}"
+    assert leveret("declare", "queue", name).returncode == 0
+    return name

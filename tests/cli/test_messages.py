@@ -1,0 +1,119 @@
+"""declare, publish, get and consume against a running broker, as a script uses them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from command_process import Command
+from leveret.cli import exits
+
+
+def test_what_is_published_is_got(leveret: Command, queue: str) -> None:
+    published = leveret("publish", queue, "hello")
+    assert (published.returncode, published.stderr) == (0, b"1 confirmed\n")
+    assert leveret("get", queue).stdout == b"hello\n"
+    empty = leveret("get", queue)
+    assert (empty.returncode, empty.stdout) == (exits.NOTHING, b"")
+
+
+def test_requeued_messages_stay_in_their_order(leveret: Command, queue: str) -> None:
+    leveret("publish", queue, "--lines", stdin=b"a\nb\nc\n")
+    assert leveret("get", queue, "--requeue", "--count", "9").stdout == b"a\nb\nc\n"
+    assert leveret("get", queue, "--count", "9").stdout == b"a\nb\nc\n"
+
+
+def test_a_message_is_shown_with_all_there_is_of_it(leveret: Command, queue: str) -> None:
+    options = ["--header", "n=1", "--header", 't={"a": [true, "x"]}', "--property", "priority=3"]
+    leveret("publish", queue, *options, "--property", "type=1", stdin=b"\xff\x00")
+    shown = json.loads(leveret("get", queue, "--format", "json").stdout)
+    assert shown == {
+        "exchange": "",
+        "routing_key": queue,
+        "redelivered": False,
+        "properties": {
+            "headers": {"n": 1, "t": {"a": [True, "x"]}},
+            "delivery_mode": 2,
+            "priority": 3,
+            "type": "1",
+        },
+        "payload_bytes": 2,
+        "payload": "/wA=",
+        "payload_encoding": "base64",
+    }
+
+
+def test_lines_of_a_file_pass_unaltered_but_for_their_ends(
+    leveret: Command, queue: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "input"
+    file.write_bytes(b"one\r\n\n\xfftwo\nlast")
+    assert leveret("publish", queue, "--lines", "--file", file).stderr == b"4 confirmed\n"
+    got = leveret("consume", queue, "--count", "4")
+    assert (got.returncode, got.stdout) == (0, b"one\n\n\xfftwo\nlast\n")
+
+
+def test_consume_ends_when_nothing_comes(leveret: Command, queue: str) -> None:
+    leveret("publish", queue, "only")
+    assert leveret("consume", queue, "--timeout", "0.3").stdout == b"only\n"
+    assert leveret("get", queue).returncode == exits.NOTHING
+
+
+def test_consume_takes_no_more_than_it_prints(leveret: Command, queue: str) -> None:
+    leveret("publish", queue, "--lines", stdin=b"1\n2\n3\n")
+    assert leveret("consume", queue, "--count", "2").stdout == b"1\n2\n"
+    assert leveret("get", queue).stdout == b"3\n"
+
+
+def test_a_stream_is_read_from_an_offset_and_again(leveret: Command) -> None:
+    assert leveret("declare", "stream", "s", "--max-age", "7D").stdout == b"s\n"
+    leveret("publish", "s", "--lines", stdin=b"a\nb\nc\n")
+    assert leveret("consume", "s", "--offset", "first", "--count", "3").stdout == b"a\nb\nc\n"
+    assert leveret("consume", "s", "--offset", "1", "--count", "2").stdout == b"b\nc\n"
+
+
+def test_an_exchange_routes_by_its_bindings(leveret: Command, queue: str) -> None:
+    assert leveret("declare", "exchange", "inner", "--type", "topic").returncode == 0
+    assert leveret("declare", "exchange", "outer", "--type", "fanout").returncode == 0
+    assert leveret("declare", "binding", "outer", "inner", "--to-exchange").returncode == 0
+    bound = leveret("declare", "binding", "inner", queue, "--key", "a.#")
+    assert bound.stdout == f"inner -> {queue}\n".encode()
+    assert leveret("publish", "a.b", "in", "--exchange", "outer").returncode == 0
+    assert leveret("get", queue).stdout == b"in\n"
+    unroutable = leveret("publish", "b", "lost", "--exchange", "outer")
+    assert unroutable.returncode == exits.UNAVAILABLE
+    assert b"312 NO_ROUTE" in unroutable.stderr
+    assert leveret("publish", "b", "lost", "--exchange", "outer", "--optional").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "said"),
+    [
+        ("get nowhere", exits.REFUSED, b"404 NOT_FOUND - no queue 'nowhere' in vhost '/'"),
+        ("declare queue amq.own", exits.NO_PERMISSION, b"403 ACCESS_REFUSED"),
+        ("declare exchange x -t odd", exits.REFUSED, b"406 PRECONDITION_FAILED"),
+        ("publish q --file /nowhere", exits.NO_INPUT, b"cannot read /nowhere"),
+        ("publish q x --exchange nowhere", exits.REFUSED, b"404 NOT_FOUND"),
+    ],
+)
+def test_failures_have_codes_and_no_traceback(
+    leveret: Command, line: str, code: int, said: bytes
+) -> None:
+    result = leveret(*line.split())
+    assert said in result.stderr
+    assert result.returncode == code
+    assert b"Traceback" not in result.stderr
+
+
+def test_a_queue_that_differs_is_refused(leveret: Command, queue: str) -> None:
+    assert leveret("declare", "queue", queue).returncode == 0
+    refused = leveret("declare", "queue", queue, "--transient")
+    assert refused.returncode == exits.REFUSED
+    assert b"406 PRECONDITION_FAILED - inequivalent arg 'durable'" in refused.stderr
+
+
+def test_a_wrong_login_is_refused(leveret: Command, queue: str) -> None:
+    refused = leveret("get", queue, "--uri", "amqp://127.0.0.1:1")
+    assert refused.returncode == exits.UNAVAILABLE

@@ -1,0 +1,86 @@
+"""Wrong command lines end with 64 and a line that says what is wrong, without asking any broker."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from leveret.cli import app, exits
+
+HEAVY = ("aiohttp", "rich", "pydantic", "structlog", "uvloop", "pyspark", "leveret.client")
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("sevre", "No such command 'sevre'"),
+        ("serve --prot 1", "No such option: --prot"),
+        ("publish", "Missing argument 'ROUTING_KEY'"),
+        ("publish q x --lines", "--lines"),
+        ("publish q x --property foo=1", "'foo' is none of"),
+        ("publish q x --property headers=1", "'headers' is none of"),
+        ("publish q x --property priority=high", "priority is a number"),
+        ("publish q x --header novalue", "KEY=VALUE"),
+        ("declare queue q -a x=1 -a x=2", "given twice"),
+        ("get q --uri http://localhost", "amqp://"),
+        ("get q --uri amqp://u:secret@h:p", "port"),
+        ("get q --count 0", "--count"),
+        ("consume q --prefetch 65536", "--prefetch"),
+        ("perf -f durable", "durable"),
+        ("perf -q 10 -A 100", "-q below -A"),
+        ("perf -x 0 -y 0", "nothing to do"),
+        ("perf -h amqps://localhost", "TLS"),
+    ],
+)
+def test_a_wrong_command_line_is_explained(line: str, said: str) -> None:
+    result = CliRunner().invoke(app, line.split())
+    assert result.exit_code == exits.USAGE
+    assert said in result.stderr
+    assert "secret" not in result.output
+    assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize("line", ["get q", "consume q", "publish q x", "declare queue q", "perf"])
+def test_no_broker_is_unavailable(line: str) -> None:
+    result = CliRunner().invoke(app, [*line.split(), "--uri", "amqp://127.0.0.1:1"])
+    assert result.exit_code == exits.UNAVAILABLE
+    assert "cannot connect to 127.0.0.1:1" in result.stderr
+
+
+def test_a_setting_that_does_not_fit_is_a_fault_of_configuration() -> None:
+    result = CliRunner().invoke(app, ["serve", "--port", "70000", "--sync", "maybe"])
+    assert result.exit_code == exits.CONFIG
+    assert "leveret: port: " in result.stderr
+    assert "leveret: sync: " in result.stderr
+
+
+def test_no_command_prints_the_help() -> None:
+    result = CliRunner().invoke(app, [])
+    for command in ("serve", "publish", "perf"):
+        assert command in result.output
+
+
+def test_version_names_the_build() -> None:
+    from leveret import __version__
+    from leveret.wire.buffer import COMPILED
+
+    result = CliRunner().invoke(app, ["--version"])
+    build = "compiled" if COMPILED else "pure"
+    assert result.output.startswith(f"leveret {__version__} ({build}, Python 3.")
+    assert result.exit_code == 0
+
+
+@pytest.mark.parametrize("name", ["serve", "declare", "publish", "consume", "get", "perf"])
+def test_every_command_has_help(name: str) -> None:
+    result = CliRunner().invoke(app, [name, "--help"])
+    assert result.exit_code == 0
+    assert f"Usage: leveret {name}" in result.output
+
+
+def test_the_command_imports_nothing_heavy_before_it_is_used() -> None:
+    code = f"import sys, leveret.cli; print([m for m in {HEAVY} if m in sys.modules])"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"
