@@ -22,7 +22,6 @@ from typing import Any, Final
 from leveret import __version__
 from leveret.broker.broker import Broker
 from leveret.broker.checkpoint import BrokerCheckpoint
-from leveret.broker.classic import ClassicQueue
 from leveret.broker.restore import Restore
 from leveret.broker.users import SALT_BYTES, User, hash_password
 from leveret.clock import Clock
@@ -117,6 +116,7 @@ class Node:
         self.runner = Runner(
             loop, self.broker, self.clock, self._thread, self._write_group, self._read_chunk
         )
+        self.runner.after_sync = self._judge_journal
         self._thread.start()
         self.runner.now()
         self._journal_start(report)
@@ -204,7 +204,7 @@ class Node:
     def _failed(self, failure: StorageFailure) -> None:
         """Confirm nothing more and end: what the disk holds is no longer known."""
         self.failure = failure
-        self.runner.failed = True
+        self.runner.fail()
         self.log.critical("storage failed, the broker stops", reason=str(failure))
         for shell in self.runner.shells:
             shell.abort()
@@ -217,7 +217,6 @@ class Node:
         while True:
             await asyncio.sleep(TICK_SECONDS)
             self.runner.tick()
-            self._judge_journal()
             turn = self.broker.turn
             for damage in turn.damages:
                 self.log.error("damage found", place=damage)
@@ -227,7 +226,9 @@ class Node:
         """Begin a checkpoint when the journal has grown past its cap."""
         journal = self.broker.turn.journal
         long = journal.bytes_since_roll > self.settings.journal_bytes_max
-        if long and not self.runner.in_checkpoint and not self.runner.failed:
+        # A stop's last record must stay the last one.
+        busy = self.runner.in_checkpoint or self.runner.failed or self._stopping.is_set()
+        if long and not busy:
             source = BrokerCheckpoint(self.broker)
             self.log.info("checkpoint", journal_bytes=int(journal.bytes_since_roll))
             self.runner.begin_checkpoint(
@@ -253,7 +254,9 @@ class Node:
             self._ticker.cancel()
         if self.failure is None:
             await self._close_connections()
-            self._journal_stop()
+            # What follows from earlier syncs is journaled before the mark, which must be the last.
+            await self.runner.synced()
+            self.broker.journal_stop(self.clock.wall_ms())
             await self.runner.synced()
             self._thread.stop()
             if self.failure is None:
@@ -271,15 +274,6 @@ class Node:
         for shell in self.runner.shells:
             shell.abort()
         await asyncio.sleep(0)
-
-    def _journal_stop(self) -> None:
-        """Journal what only a clean stop can tell: which messages had been handed out."""
-        journal = self.broker.turn.journal
-        for vhost in self.broker.vhosts.values():
-            for queue in vhost.queues.values():
-                if isinstance(queue, ClassicQueue) and queue.recorded and queue.redelivered_below:
-                    journal.define("redelivered", queue.redelivered_definition())
-        journal.clean_stop(self.clock.wall_ms())
 
 
 async def _serve(settings: Settings) -> int:

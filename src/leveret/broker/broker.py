@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from mypy_extensions import i64
 
+from leveret.broker.classic import ClassicQueue
 from leveret.broker.turn import Link, Turn
 from leveret.broker.users import User, Users
 from leveret.broker.vhost import Ids, Vhost
@@ -25,7 +26,8 @@ class Broker:
         self.ids = Ids()
         self.vhosts: dict[str, Vhost] = {}
         self.users = Users()
-        self.links: set[Link] = set()
+        #: A dict for its order: what an alarm's end lets go on goes on in the order of arrival.
+        self.links: dict[Link, None] = {}
         #: Memory for messages beyond which publishers are blocked.
         self.memory_bytes_max: i64 = memory_bytes_max
         self.blocked = False
@@ -82,6 +84,15 @@ class Broker:
         self.blocked_reason = reason
         for link in list(self.links):
             link.alarm(blocked, reason)
+
+    def journal_stop(self, time_ms: i64) -> None:
+        """Journal what only a clean stop can tell: which messages had been handed out."""
+        journal = self.turn.journal
+        for vhost in self.vhosts.values():
+            for queue in vhost.queues.values():
+                if isinstance(queue, ClassicQueue) and queue.recorded and queue.redelivered_below:
+                    journal.define("redelivered", queue.redelivered_definition())
+        journal.clean_stop(time_ms)
 
     def tick(self) -> None:
         """Look at the time: streams drop what is too old."""

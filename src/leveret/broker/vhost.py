@@ -71,6 +71,8 @@ class Vhost:
         self.ids = ids
         self.name = name
         self.revision: i64 = 1
+        #: The group of the journal that holds the newest removal of a definition.
+        self.removed_group: i64 = 0
         self.exchanges: dict[str, Exchange] = {}
         self.queues: dict[str, Queue] = {}
         for exchange_name, kind in _PREDECLARED:
@@ -193,6 +195,16 @@ class Vhost:
         if durable and group > self.turn.journal.durable_group:
             self.turn.reply_group = max(self.turn.reply_group, group)
 
+    def _removed(self) -> None:
+        """Note that the method at hand wrote the record of a removal."""
+        self.removed_group = self.turn.journal.group
+        self.turn.recorded()
+
+    def _wait_for_removal(self) -> None:
+        """Let the reply wait for what another connection removed a moment ago: gone is gone."""
+        if self.removed_group > self.turn.journal.durable_group:
+            self.turn.reply_group = max(self.turn.reply_group, self.removed_group)
+
     def delete_exchange(self, name: str, if_unused: bool) -> None:
         """Delete an exchange; one that is not there is fine (behaviour 34).
 
@@ -205,6 +217,7 @@ class Vhost:
             raise AccessRefused(f"exchange name '{name}' contains reserved prefix 'amq.*'")
         exchange = self.exchanges.get(name)
         if exchange is None:
+            self._wait_for_removal()
             return
         if if_unused and exchange.bindings:
             raise PreconditionFailed(f"{self.exchange_label(name)} in use")
@@ -216,7 +229,7 @@ class Vhost:
         self.revision += 1
         if exchange.durable:
             self.turn.journal.delete("exchange", {"vhost": self.name, "name": exchange.name})
-            self.turn.recorded()
+            self._removed()
         for binding in list(exchange.bindings.values()):
             self._forget_destination(binding)
         exchange.bindings.clear()
@@ -306,12 +319,15 @@ class Vhost:
         if to_queue and destination_name in self.queues:
             self.queue(destination_name, link)
         if source is None:
+            self._wait_for_removal()
             return
         identity = binding_identity(to_queue, destination_name, binding_key, arguments)
         binding = source.bindings.get(identity)
-        if binding is not None:
-            self._remove(binding)
-            self._forget_destination(binding)
+        if binding is None:
+            self._wait_for_removal()
+            return
+        self._remove(binding)
+        self._forget_destination(binding)
 
     def _forget_destination(self, binding: Binding) -> None:
         """Take `binding` off its destination's list."""
@@ -329,7 +345,7 @@ class Vhost:
         self.revision += 1
         if binding.durable:
             self.turn.journal.delete("binding", binding.definition(self.name))
-            self.turn.recorded()
+            self._removed()
         if source.auto_delete and not source.bindings and not source.deleted:
             self._drop_exchange(source)
 
@@ -457,6 +473,7 @@ class Vhost:
         Raises: ResourceLocked (405); PreconditionFailed (406) when in use or not empty.
         """
         if name not in self.queues:
+            self._wait_for_removal()
             return 0
         queue = self.queue(name, link)
         if if_unused and queue.consumers:
@@ -478,7 +495,7 @@ class Vhost:
             self.turn.journal.delete(
                 "queue", {"vhost": self.name, "name": queue.name, "id": int(queue.queue_id)}
             )
-            self.turn.recorded()
+            self._removed()
         for binding in list(queue.bindings):
             self._remove(binding)
         queue.bindings.clear()

@@ -62,6 +62,10 @@ class SyncThread:
                 # Never retried: after a failed sync nobody knows what is on the disk.
                 self._loop.call_soon_threadsafe(self._failed, failure)
                 return
+            except Exception as error:  # noqa: BLE001 - without its syncs a broker must end
+                broken = StorageFailure("run", "the sync thread", repr(error))
+                self._loop.call_soon_threadsafe(self._failed, broken)
+                return
             self._loop.call_soon_threadsafe(done)
 
 
@@ -93,7 +97,14 @@ class Runner:
         self._checkpoint: Checkpoint | None = None
         self._checkpoint_work: Callable[[CheckpointWork], None] = _no_work
         self._checkpoint_busy = False
+        #: Called after each sync, when the core has heard of it.
+        self.after_sync: Callable[[], None] = _nothing
         self.failed = False
+
+    def fail(self) -> None:
+        """Do nothing more: the storage failed.  Who waits for a sync goes on and finds out."""
+        self.failed = True
+        _resolve(self._idle)
 
     # -- connections ------------------------------------------------------------------------------
 
@@ -161,6 +172,7 @@ class Runner:
         self.now()
         self._turn.synced(number)
         self.step_checkpoint()
+        self.after_sync()
         self.run()
         if not self._syncing:
             _resolve(self._idle)
@@ -173,9 +185,9 @@ class Runner:
             await waiting
 
     async def synced(self) -> None:
-        """Wait until everything that was recorded is synced."""
+        """Wait until everything that was recorded is synced, or the storage fails."""
         self.run()
-        if self._syncing:
+        if self._syncing and not self.failed:
             waiting = self._loop.create_future()
             self._idle.append(waiting)
             await waiting
@@ -237,6 +249,10 @@ class Runner:
             shell.connection.tick(now_ms)
         self._broker.tick()
         self.run()
+
+
+def _nothing() -> None:
+    """Stand in where nobody wants to hear of syncs."""
 
 
 def _no_work(work: CheckpointWork) -> None:

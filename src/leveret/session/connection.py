@@ -166,7 +166,7 @@ class Connection(Link):
         self.sent_bytes: i64 = 0
         self.published: i64 = 0
         self.confirms_sent: i64 = 0
-        broker.links.add(self)
+        broker.links[self] = None
 
     # -- input ------------------------------------------------------------------------------------
 
@@ -209,9 +209,13 @@ class Connection(Link):
             except Exception as error:  # noqa: BLE001 - a bug ends one connection, not the broker
                 self.log.append(("error", f"internal error: {error!r}"))
                 self._fail(InternalError("the broker's log says more"))
-        for channel in self.confirming:
-            channel.write_confirms()
+        self._write_confirms()
+
+    def _write_confirms(self) -> None:
+        """Tell the publishers what was settled in this batch."""
         if self.confirming:
+            for channel in self.confirming:
+                channel.write_confirms()
             self.confirming = []
             self.wake()
 
@@ -291,6 +295,7 @@ class Connection(Link):
     def _connection_method(self, method: Method) -> None:
         self.at_fault(None, method.CLASS_ID, method.METHOD_ID)
         if isinstance(method, ConnectionClose):
+            self._write_confirms()
             self.release()
             self.send(0, ConnectionCloseOk())
             self.finish()
@@ -337,6 +342,9 @@ class Connection(Link):
         method = decode_method(data, start, end)
         self.at_fault(channel, method.CLASS_ID, method.METHOD_ID)
         if isinstance(method, ChannelClose):
+            # What is settled is told before the close-ok: nothing may follow it on this number.
+            channel.write_confirms()
+            channel.closing = True
             channel.release()
             self.forget_channel(channel)
             self.send(channel.number, ChannelCloseOk())
@@ -491,9 +499,8 @@ class Connection(Link):
             self.wake()
         # While it is halted the socket is not read: silence means nothing then.
         if self.halted == 0 and now_ms - self.input_ms > self.heartbeat_ms * 2:
-            self.log.append(
-                ("error", f"missed heartbeats from client, timeout: {self.heartbeat_ms // 1000}s")
-            )
+            seconds = self.heartbeat_ms // 1000
+            self.log.append(("error", f"missed heartbeats from client, timeout: {seconds}s"))
             self.release()
             self.finish()
 
@@ -520,13 +527,14 @@ class Connection(Link):
     def close(self, error: AmqpError) -> None:
         """Close the connection with the code of `error`; what it held is released at once."""
         if self.state >= CLOSING:
+            # What cannot be read stays where it is: parsing on would meet it again and again.
+            self._go_deaf()
             return
         self.log.append(("error", str(error)))
-        for channel in self.confirming:
-            channel.write_confirms()
-        self.confirming = []
+        self._write_confirms()
         self.release()
         self.halted &= ~(HALT_SYNC | HALT_ALARM)
+        self.held = b""
         self.send(
             0,
             ConnectionClose(error.code, _short(error.reply_text), error.class_id, error.method_id),
@@ -534,8 +542,12 @@ class Connection(Link):
         self.state = CLOSING
         self.closing_ms = self.now_ms
         if isinstance(error, FrameError):
-            self.deaf = True
-            self._look_for_close_ok(self.reader.data[self.reader.position :])
+            self._go_deaf()
+
+    def _go_deaf(self) -> None:
+        """Parse nothing more; only look for the end of the closing handshake."""
+        self.deaf = True
+        self._look_for_close_ok(self.reader.data[self.reader.position :])
 
     def force(self, text: str) -> None:
         """Close the connection because the operator or a shutdown wants it (320)."""
@@ -568,7 +580,7 @@ class Connection(Link):
             self.log.append(("warning", "client unexpectedly closed TCP connection"))
         self.release()
         self.state = CLOSED
-        self.broker.links.discard(self)
+        self.broker.links.pop(self, None)
 
     def release(self) -> None:
         """Requeue what is unacked, end consumers and delete exclusive queues (behaviour 13)."""

@@ -169,6 +169,7 @@ def accept(
     connection.published += 1
     if channel.mode == TX:
         _hold(channel, message, queues, route.mandatory)
+        connection.check_publisher()
         return
     recorded = False
     if queues:

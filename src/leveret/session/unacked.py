@@ -111,9 +111,9 @@ class UnackedList:
 
     def restore(self, returned: list[Unacked]) -> None:
         """Put deliveries back that a transaction had settled and rolled back."""
+        items = [unacked for unacked in self.items[self.head :] if not unacked.settled]
         for unacked in returned:
             unacked.settled = False
-        items = [unacked for unacked in self.items[self.head :] if unacked not in returned]
         self.items = sorted(items + returned, key=_tag)
         self.head = 0
         self.count += len(returned)

@@ -100,7 +100,10 @@ def _declare_active(channel: Channel, method: QueueDeclare) -> Queue:
             method.arguments,
         )
     if len(vhost.queues) > before and queue.exclusive:
-        connection.exclusive_queues.append(queue)
+        # Those that are gone are forgotten here: a client may use one after the other for long.
+        live = [held for held in connection.exclusive_queues if not held.deleted]
+        live.append(queue)
+        connection.exclusive_queues = live
     return queue
 
 

@@ -173,9 +173,9 @@ class CrashState:
 
 
 def crash_states(
-    disk: RecordingDisk, draw: Callable[[int], int], per_point: int = 4
+    disk: RecordingDisk, draw: Callable[[int], int], per_point: int = 4, since: int = 0
 ) -> Iterator[CrashState]:
-    """Yield states that a crash could have left, at every point of the disk's trace.
+    """Yield states that a crash could have left, at each point of the disk's trace from `since` on.
 
     At each point: all unsynced things lost, all kept, names without bytes, bytes without names, and
     `per_point` drawn ones, in which each file and folder keeps a part of its own.
@@ -184,6 +184,8 @@ def crash_states(
     for done in range(len(disk.trace) + 1):
         if done:
             model.take(disk.trace[done - 1])
+        if done < since:
+            continue
         if not model.pending():
             yield CrashState(done, "nothing was under way", model.image(_Keep("all", "all", draw)))
             continue

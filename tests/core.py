@@ -1,0 +1,391 @@
+"""A broker without sockets, threads and clocks: the core with a disk in memory, driven by hand.
+
+`Node` stands where `app` and the runner stand in a process: it recovers, runs effects, and syncs
+when a test says so, so that a test holds any moment still: a group that is being written, a peer
+that does not read, a crash between two calls.  `Peer` is a client at the other end of one
+connection; it makes and reads bytes with `raw_codec`, which shares no code with Leveret.
+
+Invariants: one seed gives one run; nothing here waits; what a peer hears is kept with the length
+that the disk's trace had when it left the broker (`Heard.at`).
+"""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from leveret.broker.broker import Broker
+from leveret.broker.restore import Restore
+from leveret.broker.turn import Link
+from leveret.broker.users import User, hash_password
+from leveret.broker.vhost import Vhost
+from leveret.clock import ManualClock
+from leveret.limits import OUTPUT_BYTES_HIGH
+from leveret.session.connection import Connection
+from leveret.session.settings import Authenticator, SessionSettings, Tokens
+from leveret.session.settings import Peer as PeerAddress
+from leveret.store.disk import Disk
+from leveret.store.disks.recording import Image, RecordingDisk, crash_states
+from leveret.store.journal import Group, Journal
+from leveret.store.journal_files import JournalFiles
+from leveret.store.recovery import recover
+from leveret.store.segments import read_chunk_bytes
+from raw import CAPABILITIES, Method
+from raw_codec import (
+    BODY,
+    FRAME_END,
+    HEADER,
+    HEARTBEAT,
+    METHOD,
+    NAMES,
+    PROTOCOL_HEADER,
+    SHAPES,
+    WITH_CONTENT,
+    Reader,
+    decode_fields,
+    method,
+)
+
+UUID: Final = bytes(range(16))
+
+#: More turns than this without an end is a loop that never rests.
+TURNS_MAX: Final = 10_000
+
+
+class SeededTokens(Tokens):
+    """Tokens that a seed decides."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+
+    def token(self) -> str:
+        return f"{self._random.getrandbits(128):022x}"
+
+
+class Logins(Authenticator):
+    """Judges by the broker's users."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def verify(self, user: str, password: bytes) -> bool:
+        return self._broker.users.verify(user, password)
+
+
+class Node:
+    """One broker on one disk.  `recording` is the disk under a faulty one."""
+
+    def __init__(
+        self,
+        disk: Disk | None = None,
+        *,
+        seed: int = 0,
+        memory_bytes_max: int = 1 << 40,
+        settings: SessionSettings | None = None,
+        recording: RecordingDisk | None = None,
+        clock: ManualClock | None = None,
+    ) -> None:
+        self.clock = clock or ManualClock()
+        self.disk = disk if disk is not None else RecordingDisk()
+        self.recording = self.disk if isinstance(self.disk, RecordingDisk) else recording
+        self.settings = settings or SessionSettings("test")
+        self.tokens = SeededTokens(seed)
+        self.peers: dict[Link, Peer] = {}
+        self.group: Group | None = None
+        self.broker = Broker(Journal(), memory_bytes_max)
+        self.turn = self.broker.turn
+        restore = Restore(self.broker)
+        self.report = recover(self.disk, restore, UUID, self.clock.wall_ms())
+        self.journal = self.turn.journal = self.report.journal()
+        self.now()
+        restore.finish(not self.report.clean_stop)
+        self.orphaned = restore.orphaned
+        self.files = JournalFiles(self.disk)
+        self.journal.define("start", {"version": "test", "time_ms": self.clock.wall_ms()})
+        if not self.broker.vhosts:
+            self.broker.add_vhost("/")
+            hashed = hash_password(b"salt", b"guest")
+            self.broker.put_user(User("guest", hashed, ["administrator"]))
+        self.sync()
+
+    @property
+    def vhost(self) -> Vhost:
+        """The default vhost."""
+        return self.broker.vhost("/")
+
+    def now(self) -> int:
+        """Give the core the time; return the monotonic one."""
+        self.turn.now_ms = self.clock.wall_ms()
+        return self.clock.monotonic_ms()
+
+    def trace_length(self) -> int:
+        """How many operations the disk has recorded."""
+        return len(self.recording.trace) if self.recording is not None else 0
+
+    # -- effects -----------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Do what the core noted, until it rests; nothing is synced."""
+        for _ in range(TURNS_MAX):
+            self.broker.settle()
+            for link in self.turn.take_woken():
+                if link in self.peers:
+                    self.peers[link].flush()
+            for wanted in self.turn.take_wanted():
+                wanted.arrived(read_chunk_bytes(self.disk, wanted.ref))
+            turn = self.turn
+            if not (turn.resume or turn.dispatchers or turn.woken or turn.wanted):
+                return
+        raise AssertionError("the core does not rest")
+
+    def begin_sync(self) -> bool:
+        """Seal what has gathered; tell whether there is a group under way."""
+        if self.group is None:
+            self.group = self.journal.seal()
+        return self.group is not None
+
+    def write(self) -> None:
+        """Write and sync the group under way, and do not say so yet.  Raises: StorageFailure."""
+        assert self.group is not None
+        self.files.write(self.group)
+
+    def end_sync(self) -> None:
+        """Tell the core that the group under way is synced."""
+        group, self.group = self.group, None
+        assert group is not None
+        self.now()
+        self.turn.synced(group.number)
+        self.run()
+
+    def sync(self) -> None:
+        """Make everything durable that was recorded.  Raises: StorageFailure."""
+        self.run()
+        for _ in range(TURNS_MAX):
+            if not self.begin_sync():
+                return
+            self.write()
+            self.end_sync()
+        raise AssertionError("there is always more to sync")
+
+    def tick(self, by_ms: int = 0) -> None:
+        """Let time pass and look at the clock, as the shell does each second."""
+        self.clock.advance(by_ms)
+        now_ms = self.now()
+        for peer in list(self.peers.values()):
+            peer.connection.tick(now_ms)
+        self.broker.tick()
+        self.run()
+
+    # -- ends --------------------------------------------------------------------------------------
+
+    def stop(self) -> Image:
+        """Stop in order; return what lies on the disk."""
+        for peer in list(self.peers.values()):
+            peer.connection.force("shutdown")
+        self.run()
+        for peer in list(self.peers.values()):
+            peer.lose()
+        self.sync()
+        self.broker.journal_stop(self.clock.wall_ms())
+        self.sync()
+        return self.image()
+
+    def image(self) -> Image:
+        """What lies on the disk, synced or not."""
+        assert self.recording is not None
+        return self.recording.image()
+
+    def crashed(self, draw: Callable[[int], int]) -> list[Image]:
+        """Images that a crash now could leave; the first has lost all that was not synced."""
+        assert self.recording is not None
+        since = self.trace_length()
+        return [state.image for state in crash_states(self.recording, draw, 2, since=since)]
+
+    # -- clients -----------------------------------------------------------------------------------
+
+    def dial(self, **capabilities: bool) -> Peer:
+        """A connection on which nothing was sent."""
+        return Peer(self, CAPABILITIES | capabilities)
+
+    def connect(self, *channels: int, heartbeat: int = 0, **capabilities: bool) -> Peer:
+        """An open connection with these channels open, or channel 1."""
+        peer = self.dial(**capabilities)
+        peer.login(heartbeat)
+        for channel in channels or (1,):
+            peer.call(channel, "channel.open")
+        return peer
+
+
+@dataclass
+class Heard:
+    """A method that left the broker when the disk's trace was `at` operations long."""
+
+    at: int
+    method: Method
+
+
+class Peer:
+    """The other end of one connection.  `reads` says whether it takes what the broker sends."""
+
+    def __init__(self, node: Node, capabilities: dict[str, bool]) -> None:
+        self.node = node
+        self.capabilities = capabilities
+        self.reads = True
+        #: Bytes that wait for a peer that does not read.
+        self.waiting = b""
+        self.heard: list[Heard] = []
+        self.heartbeats = 0
+        self.sent_by_broker = b""
+        self._input = b""
+        self._content: Method | None = None
+        self._content_left = 0
+        self._taken = 0
+        address = PeerAddress("127.0.0.1", 40_000 + len(node.peers), "127.0.0.1", 5672, True)
+        self.connection = Connection(
+            node.broker, node.settings, Logins(node.broker), node.tokens, address, node.now()
+        )
+        node.peers[self.connection] = self
+
+    # -- to the broker -----------------------------------------------------------------------------
+
+    def send(self, *parts: bytes) -> None:
+        """Have the broker receive bytes and do what follows from them at once."""
+        self.connection.receive(b"".join(parts), self.node.now())
+        self.node.run()
+
+    def login(self, heartbeat: int = 0, frame_max: int = 131_072) -> None:
+        """Open the connection."""
+        client = {"product": "core test", "capabilities": self.capabilities}
+        self.send(PROTOCOL_HEADER)
+        self.expect(0, "connection.start")
+        self.send(
+            method(
+                0, "connection.start-ok", client_properties=client, mechanism="PLAIN",
+                response=b"\0guest\0guest", locale="en_US",
+            )
+        )  # fmt: skip
+        self.expect(0, "connection.tune")
+        tuned = {"channel_max": 2047, "frame_max": frame_max, "heartbeat": heartbeat}
+        self.send(method(0, "connection.tune-ok", **tuned), method(0, "connection.open", vhost="/"))
+        self.expect(0, "connection.open-ok")
+
+    def call(self, channel: int, name: str, **values: Any) -> Method:
+        """Send a method, sync where the reply waits for it, and return the reply."""
+        self.send(method(channel, name, **values))
+        if not self.pending():
+            self.node.sync()
+        return self.expect(channel, name + "-ok")
+
+    def declare(self, queue: str, *, durable: bool = True, **values: Any) -> Method:
+        """Declare a queue on channel 1."""
+        return self.call(1, "queue.declare", queue=queue, durable=durable, **values)
+
+    def call_get(self, queue: str, *, no_ack: bool = False) -> Method:
+        """Get a message on channel 1; the queue must have one."""
+        self.send(method(1, "basic.get", queue=queue, no_ack=no_ack))
+        return self.expect(1, "basic.get-ok")
+
+    # -- from the broker ---------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Take what the session wrote, as a shell does for its transport."""
+        connection = self.connection
+        self.waiting += b"".join(connection.take_output())
+        if self.reads:
+            self._read()
+        if connection.finished:
+            self.lose()
+        else:
+            connection.flushed(self.full)
+
+    @property
+    def full(self) -> bool:
+        """Whether the transport holds more than it should."""
+        return len(self.waiting) > OUTPUT_BYTES_HIGH
+
+    def read_on(self) -> None:
+        """Begin to read again."""
+        self.reads = True
+        self._read()
+        self.connection.flushed(False)
+        self.node.run()
+
+    def lose(self) -> None:
+        """Lose the socket."""
+        if self.node.peers.pop(self.connection, None) is not None:
+            self.connection.lost()
+            self.node.run()
+
+    def _read(self) -> None:
+        self.sent_by_broker += self.waiting
+        self._input += self.waiting
+        self.waiting = b""
+        while len(self._input) >= 7:
+            kind, channel, size = struct.unpack(">BHI", self._input[:7])
+            if len(self._input) < size + 8:
+                return
+            payload = self._input[7 : size + 7]
+            assert self._input[size + 7 : size + 8] == FRAME_END
+            self._input = self._input[size + 8 :]
+            self._hear(kind, channel, payload)
+
+    def _hear(self, kind: int, channel: int, payload: bytes) -> None:
+        if kind == HEARTBEAT:
+            assert (channel, payload) == (0, b"")
+            self.heartbeats += 1
+            return
+        if kind == METHOD:
+            assert self._content is None, "a method in the middle of content"
+            name = NAMES[struct.unpack(">HH", payload[:4])]
+            fields = decode_fields(SHAPES[name].fields, Reader(payload[4:]))
+            got = Method(channel, name, fields)
+            if name in WITH_CONTENT:
+                self._content, self._content_left = got, -1
+                return
+        else:
+            assert self._content is not None
+            got = self._content
+            assert got.channel == channel
+            if kind == HEADER:
+                assert self._content_left == -1
+                self._content_left = struct.unpack(">Q", payload[4:12])[0]
+                got.properties = payload[12:]
+            else:
+                assert kind == BODY
+                got.body += payload
+                self._content_left -= len(payload)
+            if self._content_left != 0:
+                return
+            self._content = None
+        self.heard.append(Heard(self.node.trace_length(), got))
+
+    def pending(self) -> int:
+        """How many methods came that no test has taken."""
+        return len(self.heard) - self._taken
+
+    def take(self) -> list[Method]:
+        """The methods that came since the last look."""
+        new = [heard.method for heard in self.heard[self._taken :]]
+        self._taken = len(self.heard)
+        return new
+
+    def names(self) -> list[str]:
+        """The names of the methods that came since the last look."""
+        return [got.name for got in self.take()]
+
+    def expect(self, channel: int, name: str) -> Method:
+        """The next method, which must be this one."""
+        assert self.pending(), f"expected {name}, nothing came"
+        got = self.heard[self._taken].method
+        assert (got.channel, got.name) == (channel, name), f"expected {name} on {channel}: {got}"
+        self._taken += 1
+        return got
+
+    def bodies(self) -> list[bytes]:
+        """The bodies that came since the last look; nothing else may have come."""
+        got = self.take()
+        assert all(one.name in WITH_CONTENT for one in got), got
+        return [one.body for one in got]
