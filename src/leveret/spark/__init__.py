@@ -1,1 +1,14 @@
-"""The PySpark data source: streams and queues as tables."""
+"""Streams as tables for PySpark: the data source `leveret`, and a session ready to use it.
+
+A file per role, as in Spark's Kafka source: `options`, `offsets` (what a position means), `planner`
+(ranges to partitions), `batch` and `stream` (the readers), `transports/` (how messages come),
+`columns` (messages to Arrow), `ranges` (the one place that decides about data loss).  Importing
+this package loads neither PySpark nor pyarrow.
+"""
+
+from __future__ import annotations
+
+# Bound after the module of that name, so that `leveret.spark.session` is the function.
+from leveret.spark.session import session
+
+__all__ = ["session"]

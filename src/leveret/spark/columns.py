@@ -1,0 +1,204 @@
+r"""Messages to Arrow batches, a column at a time.
+
+Only the columns of the schema are built.  Text that is not UTF-8 comes with its bytes escaped
+(`\xff`), because a Spark string cannot hold them and one such message must not stop a job; bodies
+are bytes and come as they are.
+
+Headers become text: strings as they are, true and false, numbers in decimals, moments as their
+seconds since 1970, tables and arrays as JSON, no value as null.  The broker's own headers
+(`x-stream-offset`, `x-stream-timestamp`) are columns and are left out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from typing import Final, Protocol
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from leveret.client import BasicProperties, Timestamp
+
+STREAM_OFFSET: Final = "x-stream-offset"
+STREAM_TIMESTAMP: Final = "x-stream-timestamp"
+DELIVERY_COUNT: Final = "x-delivery-count"
+
+_BROKERS_OWN: Final = frozenset({STREAM_OFFSET, STREAM_TIMESTAMP})
+
+#: The end of the year 9999, the last that Python and SQL can write down.  Publishers that put
+#: milliseconds where seconds belong come out far beyond it.
+_SECONDS_MAX: Final = 253_402_300_799
+_MILLISECONDS_MAX: Final = _SECONDS_MAX * 1000
+
+
+class Delivery(Protocol):
+    """What a row is made of; a client's message is one."""
+
+    @property
+    def body(self) -> bytes:
+        """The body."""
+
+    @property
+    def properties(self) -> BasicProperties:
+        """The properties."""
+
+    @property
+    def headers(self) -> dict[str, object]:
+        """The properties' headers."""
+
+    @property
+    def exchange(self) -> str:
+        """The exchange that it was published to."""
+
+    @property
+    def routing_key(self) -> str:
+        """The routing key that it was published with."""
+
+    @property
+    def redelivered(self) -> bool:
+        """Whether it may have been delivered before."""
+
+
+Builder = Callable[[Sequence[Delivery], pa.DataType], pa.Array]
+
+
+class BatchBuilder:
+    """Makes record batches of one schema from messages of one stream."""
+
+    def __init__(self, stream: str, schema: StructType) -> None:
+        #: Exactly what Spark compares a batch with.
+        self.schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
+        self._stream = stream
+
+    def build(self, start: int, messages: Sequence[Delivery]) -> pa.RecordBatch:
+        """Return a batch of messages whose offsets are `start` and those that follow."""
+        arrays = [self._column(field, start, messages) for field in self.schema]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def _column(self, field: pa.Field, start: int, messages: Sequence[Delivery]) -> pa.Array:
+        count = len(messages)
+        if field.name == "stream":
+            return pa.repeat(pa.scalar(self._stream, field.type), count)
+        if field.name == "partition":  # of a stream that is one: always the first
+            return pa.repeat(pa.scalar(0, field.type), count)
+        if field.name == "offset":
+            return pa.array(range(start, start + count), field.type)
+        return _BUILDERS[field.name](messages, field.type)
+
+
+def stream_offset(message: Delivery) -> int | None:
+    """Return the offset that the broker has put on a message."""
+    value = message.headers.get(STREAM_OFFSET)
+    return value if isinstance(value, int) else None
+
+
+def _timestamp(messages: Sequence[Delivery], kind: pa.DataType) -> pa.Array:
+    moments = [m.headers.get(STREAM_TIMESTAMP) for m in messages]
+    return pa.array([_microseconds(m, 1000, _MILLISECONDS_MAX) for m in moments], kind)
+
+
+def _exchange(messages: Sequence[Delivery], kind: pa.DataType) -> pa.Array:
+    return pa.array([m.exchange for m in messages], kind)
+
+
+def _routing_key(messages: Sequence[Delivery], kind: pa.DataType) -> pa.Array:
+    return pa.array([m.routing_key for m in messages], kind)
+
+
+def _redelivered(messages: Sequence[Delivery], kind: pa.DataType) -> pa.Array:
+    return pa.array([m.redelivered for m in messages], kind)
+
+
+def _delivery_count(messages: Sequence[Delivery], kind: pa.DataType) -> pa.Array:
+    counts = [m.headers.get(DELIVERY_COUNT) for m in messages]
+    return pa.array([c if isinstance(c, int) else None for c in counts], kind)
+
+
+def _body(messages: Sequence[Delivery], kind: pa.DataType) -> pa.Array:
+    return pa.array([m.body for m in messages], kind)
+
+
+def _properties(messages: Sequence[Delivery], kind: pa.DataType) -> pa.Array:
+    decoded = [m.properties for m in messages]
+    fields = list(kind)
+    arrays = [_property(field, decoded) for field in fields]
+    return pa.StructArray.from_arrays(arrays, fields=fields)
+
+
+def _property(field: pa.Field, decoded: list[BasicProperties]) -> pa.Array:
+    values = [getattr(p, field.name) for p in decoded]
+    if field.name == "timestamp":
+        values = [_microseconds(v, 1_000_000, _SECONDS_MAX) for v in values]
+    elif pa.types.is_string(field.type):
+        return _texts(values, field.type)
+    return pa.array(values, field.type)
+
+
+def _headers(messages: Sequence[Delivery], kind: pa.DataType) -> pa.Array:
+    offsets = [0]
+    keys: list[str] = []
+    values: list[str | None] = []
+    for message in messages:
+        for key, value in message.headers.items():
+            if key not in _BROKERS_OWN:
+                keys.append(key)
+                values.append(value if isinstance(value, str) else _text_of(value))
+        offsets.append(len(keys))
+    return pa.MapArray.from_arrays(
+        pa.array(offsets, pa.int32()),
+        _texts(keys, kind.key_type),
+        _texts(values, kind.item_type),
+        kind,
+    )
+
+
+_BUILDERS: Final[dict[str, Builder]] = {
+    "timestamp": _timestamp,
+    "exchange": _exchange,
+    "routing_key": _routing_key,
+    "headers": _headers,
+    "properties": _properties,
+    "redelivered": _redelivered,
+    "delivery_count": _delivery_count,
+    "body": _body,
+}
+
+
+def _microseconds(moment: object, factor: int, most: int) -> int | None:
+    """Return a moment in microseconds; None when it is none, or beyond the year 9999."""
+    if not isinstance(moment, int) or not 0 <= moment <= most:
+        return None
+    return moment * factor
+
+
+def _texts(values: Sequence[str | None], kind: pa.DataType) -> pa.Array:
+    """Return a column of text, with what is not UTF-8 escaped."""
+    try:
+        return pa.array(values, kind)
+    except UnicodeEncodeError:
+        return pa.array([None if v is None else _escaped(v) for v in values], kind)
+
+
+def _escaped(text: str) -> str:
+    """Return text with its surrogates, which stand for bytes that are not UTF-8, escaped."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def _text_of(value: object) -> str | None:
+    """Return a header's value as text."""
+    if value is None:
+        return None
+    if isinstance(value, dict | list):
+        return json.dumps(value, default=_text_of, ensure_ascii=False)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, bytes | bytearray):
+        return value.decode("utf-8", "backslashreplace")
+    if isinstance(value, Timestamp):
+        return str(value.seconds)
+    if isinstance(value, Decimal):
+        return f"{value:f}"
+    return str(value)

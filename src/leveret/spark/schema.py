@@ -1,0 +1,98 @@
+"""The columns of the data source, and which of them a read was asked for.
+
+A schema that a user gives (`.schema("offset bigint, routing_key string")`) may name any of the
+columns, in any order, with fewer fields of `properties`.  That is the only way to read less: Spark
+tells a Python source nothing about the columns that a query uses.
+
+Invariant: every column may be null, so that the schema is the same from every broker.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+#: The properties of class basic, without `headers`, which is a column of its own.
+PROPERTIES: Final = StructType(
+    [
+        StructField("content_type", StringType()),
+        StructField("content_encoding", StringType()),
+        StructField("delivery_mode", IntegerType()),
+        StructField("priority", IntegerType()),
+        StructField("correlation_id", StringType()),
+        StructField("reply_to", StringType()),
+        StructField("expiration", StringType()),
+        StructField("message_id", StringType()),
+        StructField("timestamp", TimestampType()),
+        StructField("type", StringType()),
+        StructField("user_id", StringType()),
+        StructField("app_id", StringType()),
+        StructField("cluster_id", StringType()),
+    ]
+)
+
+ROW: Final = StructType(
+    [
+        StructField("stream", StringType()),
+        StructField("partition", IntegerType()),
+        StructField("offset", LongType()),
+        StructField("timestamp", TimestampType()),
+        StructField("exchange", StringType()),
+        StructField("routing_key", StringType()),
+        StructField("headers", MapType(StringType(), StringType())),
+        StructField("properties", PROPERTIES),
+        StructField("redelivered", BooleanType()),
+        StructField("delivery_count", LongType()),
+        StructField("body", BinaryType()),
+    ]
+)
+
+
+class SchemaError(ValueError):
+    """A schema with columns that the source does not have."""
+
+
+def row_schema(include_headers: bool) -> StructType:
+    """Return the schema of a read whose user gave none."""
+    return StructType([f for f in ROW.fields if include_headers or f.name != "headers"])
+
+
+def check_schema(asked: StructType) -> None:
+    """Check that the source has every column of a schema.  Raises: SchemaError."""
+    _check_struct(asked, ROW, "")
+
+
+def _check_struct(asked: StructType, known: StructType, prefix: str) -> None:
+    types = {field.name: field.dataType for field in known.fields}
+    seen: set[str] = set()
+    for field in asked.fields:
+        name = prefix + field.name
+        if field.name not in types:
+            raise SchemaError(f"there is no column {name!r}; there are: {', '.join(types)}")
+        if field.name in seen:
+            raise SchemaError(f"column {name!r} is asked for twice")
+        if not field.nullable:
+            raise SchemaError(f"column {name!r} may be null")
+        seen.add(field.name)
+        _check_type(field.dataType, types[field.name], name)
+
+
+def _check_type(asked: DataType, known: DataType, name: str) -> None:
+    if isinstance(asked, StructType) and isinstance(known, StructType):
+        if not asked.fields:
+            raise SchemaError(f"column {name!r} needs at least one field")
+        _check_struct(asked, known, f"{name}.")
+    elif asked != known:
+        raise SchemaError(f"column {name!r} is {known.simpleString()}, not {asked.simpleString()}")

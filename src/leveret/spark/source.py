@@ -1,0 +1,48 @@
+"""The data source as Spark sees it: options and a schema to readers.
+
+Spark makes one in a process of its own for each `load()`, pickles it, and asks it for a reader; all
+is decided by the options, so that it needs no state.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
+
+from leveret.spark.batch import BatchReader
+from leveret.spark.options import Options, parse_options
+from leveret.spark.schema import check_schema, row_schema
+from leveret.spark.stream import StreamReader
+from leveret.spark.transports import TransportOpener, open_transport
+
+
+class LeveretDataSource(DataSource):
+    """A stream of an AMQP broker as a table."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name of the format."""
+        return "leveret"
+
+    def schema(self) -> StructType:
+        """Return the columns of a read whose user named none.  Raises: OptionError."""
+        return row_schema(self._parsed().include_headers)
+
+    def reader(self, schema: StructType) -> BatchReader:
+        """Return the reader of a batch.  Raises: OptionError; SchemaError."""
+        options = self._parsed()
+        check_schema(schema)
+        return BatchReader(options, schema, self.opener())
+
+    def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802  Spark's name
+        """Return the reader of a stream.  Raises: OptionError; SchemaError."""
+        options = self._parsed()
+        check_schema(schema)
+        return StreamReader(options, schema, self.opener())
+
+    def opener(self) -> TransportOpener:
+        """Return how its readers reach a stream."""
+        return open_transport
+
+    def _parsed(self) -> Options:
+        return parse_options(self.options)

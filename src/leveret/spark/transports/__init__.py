@@ -1,0 +1,26 @@
+"""How messages come from a broker to a Spark task: one module per transport.
+
+`amqp` works with every broker that has streams.  A faster one is a sibling here: a subclass of
+`Transport` that is named in `open_transport` and in `options.TRANSPORTS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pyspark.sql.types import StructType
+
+from leveret.spark.options import Options
+from leveret.spark.transports.base import Transport
+
+__all__ = ["Transport", "TransportOpener", "open_transport"]
+
+#: How a reader gets its transport; a function that can be pickled.
+TransportOpener = Callable[[Options, StructType], Transport]
+
+
+def open_transport(options: Options, schema: StructType) -> Transport:
+    """Return the transport that the options name; it connects when it is first used."""
+    from leveret.spark.transports.amqp import AmqpTransport
+
+    return AmqpTransport(options, schema)

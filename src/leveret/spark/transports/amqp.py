@@ -1,0 +1,261 @@
+"""Streams over AMQP 0-9-1: a consumer attached at an offset, acks as credit.
+
+It works with Leveret and with RabbitMQ, which differ in two points:
+
+- `x-stream-offset: last` starts at the last message on Leveret, and on RabbitMQ at the last chunk,
+  so that there one reads on until nothing comes for a moment;
+- a passive declare counts a stream's messages exactly on Leveret; RabbitMQ's count is some seconds
+  old (3.10 says 0 right after a thousand confirmed messages), so that there a stream counts as
+  empty only when nothing came for a while.
+
+Invariants: what is read is below the broker's own mark of what is safe, because the broker delivers
+nothing else; an offset that comes again is dropped.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from pyspark.sql.types import StructType
+
+from leveret.client import (
+    Closed,
+    ConnectionLost,
+    ConsumerCancelled,
+    InputFull,
+    Message,
+    Parameters,
+)
+from leveret.client.blocking import Channel, Connection, Consumer, connect
+from leveret.errors import ConnectionForced, InternalError, ResourceFault
+from leveret.limits import SPARK_BATCH_BYTES, SPARK_BATCH_RECORDS
+from leveret.spark.columns import STREAM_OFFSET, BatchBuilder, stream_offset
+from leveret.spark.options import Options
+from leveret.spark.transports.base import Interrupted, Piece, Transport
+
+#: How long a stream that other brokers count as empty is listened to.
+EMPTY_SECONDS: Final = 1.0
+
+#: After the last chunk of other brokers: the wait that tells that no more comes, and how long one
+#: follows a stream that never falls silent.
+SILENCE_SECONDS: Final = 0.25
+FOLLOW_SECONDS_MAX: Final = 2.0
+
+#: Silence after which a read asks the broker whether its messages are still there.
+DOUBT_SECONDS: Final = 2.0
+
+#: What ends a connection, or only this consumer, without being the data's fault.
+INTERRUPTIONS: Final = (
+    OSError,
+    Closed,
+    ConnectionLost,
+    ConsumerCancelled,
+    ConnectionForced,
+    InternalError,
+    ResourceFault,
+)
+
+
+class AmqpTransport(Transport):
+    """One connection to one stream, made when it is first needed."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        self._options = options
+        self._builder = BatchBuilder(options.stream, schema)
+        self._connection: Connection | None = None
+
+    # -- where the stream begins and ends ----------------------------------------------------------
+
+    def earliest(self) -> int:
+        """Return the offset of the first message; of an empty stream 0.  Raises: Interrupted."""
+        with self._channel() as channel:
+            _, message = self._first(channel, "first", 1)
+            return 0 if message is None else _offset(message)
+
+    def latest(self) -> int:
+        """Return the offset after the last message; of an empty stream 0.  Raises: Interrupted."""
+        with self._channel() as channel:
+            prefetch = 1 if self._is_leveret else self._options.prefetch
+            consumer, message = self._first(channel, "last", prefetch)
+            if message is not None and consumer is not None and not self._is_leveret:
+                message = _follow(consumer, message)
+            return 0 if message is None else _offset(message) + 1
+
+    def _first(
+        self, channel: Channel, where: str, prefetch: int
+    ) -> tuple[Consumer | None, Message | None]:
+        """Attach and return the first message that comes, if the stream holds any.
+
+        Raises: Interrupted when the broker counts messages and sends none.
+        """
+        count = channel.queue_declare(self._options.stream, passive=True).message_count
+        if count == 0 and self._is_leveret:
+            return None, None
+        seconds = self._poll_seconds if count > 0 else EMPTY_SECONDS
+        consumer = self._attach(channel, where, prefetch, seconds)
+        message = next(consumer, None)
+        if message is None and count > 0:
+            raise Interrupted(f"the broker counts {count} messages and sent none in {seconds} s")
+        return consumer, message
+
+    @property
+    def _is_leveret(self) -> bool:
+        properties = self._connected().server_properties
+        return "Leveret" in f"{properties.get('product')} {properties.get('platform')}"
+
+    # -- reading -----------------------------------------------------------------------------------
+
+    def read(self, start: int, end: int) -> Iterator[Piece]:
+        """Yield what the stream holds of a range.  Raises: Interrupted; NotFound (404)."""
+        with self._channel() as channel:
+            idle = min(DOUBT_SECONDS, self._poll_seconds)
+            consumer = self._attach(channel, start, self._options.prefetch, idle)
+            yield from _Reading(self._builder, start, end).run(
+                self._credited(channel, self._awaited(consumer, start))
+            )
+
+    def _awaited(self, consumer: Consumer, start: int) -> Iterator[Message]:
+        """Yield messages until the broker says that it has no later ones.
+
+        Raises: Interrupted when it has some and does not send them.
+        """
+        last: Message | None = None
+        heard = time.monotonic()
+        while True:
+            for message in consumer:
+                yield message
+                last = message
+                heard = time.monotonic()
+            expected = start if last is None else _offset(last) + 1
+            if self.latest() <= expected:
+                return
+            silence = time.monotonic() - heard
+            if silence >= self._poll_seconds:
+                raise Interrupted(f"the broker sent nothing for {silence:.1f} s")
+
+    def _credited(self, channel: Channel, messages: Iterator[Message]) -> Iterator[Message]:
+        """Yield messages and ack them: each ack lets the broker send as many more."""
+        period = max(1, self._options.prefetch // 2)
+        for count, message in enumerate(messages, 1):
+            if count % period == 0:
+                channel.ack(message.delivery_tag, multiple=True)
+            yield message
+
+    def _attach(
+        self, channel: Channel, where: str | int, prefetch: int, inactivity_seconds: float
+    ) -> Consumer:
+        channel.qos(prefetch)
+        return channel.consume(
+            self._options.stream,
+            arguments={STREAM_OFFSET: where},
+            inactivity_timeout=inactivity_seconds,
+        )
+
+    # -- the connection ----------------------------------------------------------------------------
+
+    @property
+    def _poll_seconds(self) -> float:
+        return self._options.poll_timeout_ms / 1000
+
+    @contextmanager
+    def _channel(self) -> Iterator[Channel]:
+        """Open a channel; what interrupts its use closes the connection.  Raises: Interrupted."""
+        try:
+            channel = self._connected().channel()
+            try:
+                yield channel
+            finally:
+                if channel.is_open:
+                    channel.close()
+        except INTERRUPTIONS as error:
+            self.close()
+            raise Interrupted(f"{type(error).__name__}: {error}") from error
+        except InputFull:
+            self.close()
+            raise
+
+    def _connected(self) -> Connection:
+        if self._connection is None or not self._connection.is_open:
+            parameters: Parameters = self._options.parameters()
+            self._connection = connect(
+                parameters, connection_name=f"leveret spark {self._options.stream}"
+            )
+        return self._connection
+
+    def close(self) -> None:
+        """Close the connection, if there is one."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            try:
+                connection.close()
+            except INTERRUPTIONS:
+                return  # it is gone, which is what was wanted
+
+
+class _Reading:
+    """One pass over a range: messages become pieces of consecutive offsets."""
+
+    def __init__(self, builder: BatchBuilder, start: int, end: int) -> None:
+        self._builder = builder
+        self._start = start
+        self._end = end
+        self._messages: list[Message] = []
+        self._bytes = 0
+
+    def run(self, messages: Iterator[Message]) -> Iterator[Piece]:
+        """Yield pieces until the range is over or the messages are."""
+        expected = self._start
+        for message in messages:
+            offset = _offset(message)
+            if offset < expected:
+                continue
+            if offset != expected or offset >= self._end:
+                yield from self._flush()
+                self._start = expected = offset
+            if offset >= self._end:
+                return
+            self._messages.append(message)
+            self._bytes += len(message.body)
+            expected += 1
+            if self._is_full or expected == self._end:
+                yield from self._flush()
+            if expected == self._end:
+                return
+        yield from self._flush()
+
+    @property
+    def _is_full(self) -> bool:
+        return len(self._messages) >= SPARK_BATCH_RECORDS or self._bytes >= SPARK_BATCH_BYTES
+
+    def _flush(self) -> Iterator[Piece]:
+        """Yield what was gathered, if anything was."""
+        if self._messages:
+            start, self._start = self._start, self._start + len(self._messages)
+            batch = self._builder.build(start, self._messages)
+            self._messages = []
+            self._bytes = 0
+            yield Piece(start, self._start, batch)
+
+
+def _follow(consumer: Consumer, message: Message | None) -> Message | None:
+    """Return the last message of those that come without a pause."""
+    consumer.inactivity_timeout = SILENCE_SECONDS
+    until = time.monotonic() + FOLLOW_SECONDS_MAX
+    while message is not None and time.monotonic() < until:
+        message.ack()
+        following = next(consumer, None)
+        if following is None:
+            break
+        message = following
+    return message
+
+
+def _offset(message: Message) -> int:
+    """Return a message's offset.  Raises: ValueError when it comes from no stream."""
+    offset = stream_offset(message)
+    if offset is None:
+        raise ValueError("the broker sent no x-stream-offset: the queue is not a stream")
+    return offset

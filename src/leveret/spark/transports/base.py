@@ -1,0 +1,91 @@
+"""What a transport is: where a stream begins and ends, and its messages as Arrow batches.
+
+Not here: what it means when messages are missing.  A transport tells what came; `ranges.py` checks
+that all of it did, asks again after an interruption, and decides about data loss.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+import pyarrow as pa
+
+
+class Interrupted(Exception):
+    """The broker cannot be reached, or sends nothing though it has messages: ask again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Messages of consecutive offsets, `start` up to, not including, `end`: a row each."""
+
+    start: int
+    end: int
+    batch: pa.RecordBatch
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a stream holds: offsets from `earliest` up to, not including, `latest`.
+
+    Of an empty stream both are 0, or where it will go on if the broker tells that.
+    """
+
+    earliest: int
+    latest: int
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the stream holds no message."""
+        return self.earliest == self.latest
+
+
+class Transport(ABC):
+    """A way to one stream.  It may be used again after `Interrupted`; it then connects anew."""
+
+    @abstractmethod
+    def earliest(self) -> int:
+        """Return the offset of the first message that is there; `latest()` when none is.
+
+        Raises: Interrupted; NotFound (404) when there is no such stream.
+        """
+
+    @abstractmethod
+    def latest(self) -> int:
+        """Return the offset after the last message that is there; 0 of an empty stream.
+
+        Raises: Interrupted; NotFound (404) when there is no such stream.
+        """
+
+    @abstractmethod
+    def read(self, start: int, end: int) -> Iterator[Piece]:
+        """Yield what the stream holds of a range, in order, each offset at most once.
+
+        A return before `end` says that the rest is not there.
+
+        Raises: Interrupted, after which a new call may go on; NotFound (404).
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of the connection."""
+
+    def bounds(self) -> Bounds:
+        """Return both ends.  Raises: Interrupted; NotFound (404)."""
+        earliest = self.earliest()
+        return Bounds(earliest, max(earliest, self.latest()))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

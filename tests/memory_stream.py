@@ -1,0 +1,122 @@
+"""Streams in memory: a second implementation of the data source's transport, for tests without JVM.
+
+A stream can be cut off at its start (retention), lose messages in its middle, and interrupt its
+readers; its rows are built as from a broker.  Streams are found by
+name in this process, so that a pickled reader finds them again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from pyspark.sql.types import StructType
+
+from leveret.client import BasicProperties
+from leveret.errors import NotFound
+from leveret.spark.columns import BatchBuilder
+from leveret.spark.options import Options
+from leveret.spark.source import LeveretDataSource
+from leveret.spark.transports import TransportOpener
+from leveret.spark.transports.base import Interrupted, Piece, Transport
+
+PIECE_RECORDS = 7
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """A message as a transport gets it."""
+
+    body: bytes = b""
+    exchange: str = ""
+    routing_key: str = ""
+    properties: BasicProperties = field(default_factory=BasicProperties)
+    redelivered: bool = False
+
+    @property
+    def headers(self) -> dict[str, object]:
+        """The properties' headers."""
+        return self.properties.headers or {}
+
+
+@dataclass
+class MemoryStream:
+    """Deliverys by their offsets, and what is to go wrong while they are read."""
+
+    messages: dict[int, Delivery] = field(default_factory=dict)
+    next_offset: int = 0
+    #: Pieces after which a read is interrupted, one entry per read to come.
+    interruptions: list[int] = field(default_factory=list)
+    reads: list[tuple[int, int]] = field(default_factory=list)
+
+    def append(self, *bodies: bytes) -> None:
+        """Add messages."""
+        for body in bodies:
+            self.messages[self.next_offset] = Delivery(body, routing_key=f"k{len(body)}")
+            self.next_offset += 1
+
+    def truncate(self, first: int) -> None:
+        """Remove what is below an offset, as retention does."""
+        for offset in [o for o in self.messages if o < first]:
+            del self.messages[offset]
+
+
+#: By name.
+STREAMS: dict[str, MemoryStream] = {}
+
+
+class MemoryTransport(Transport):
+    """The way to a stream in this process."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        self._name = options.stream
+        self._builder = BatchBuilder(options.stream, schema)
+
+    @property
+    def _stream(self) -> MemoryStream:
+        if self._name not in STREAMS:
+            raise NotFound(f"no queue '{self._name}' in vhost '/'")
+        return STREAMS[self._name]
+
+    def earliest(self) -> int:
+        return min(self._stream.messages, default=self._stream.next_offset)
+
+    def latest(self) -> int:
+        return self._stream.next_offset
+
+    def read(self, start: int, end: int) -> Iterator[Piece]:
+        stream = self._stream
+        stream.reads.append((start, end))
+        allowed = stream.interruptions.pop(0) if stream.interruptions else None
+        for count, piece in enumerate(self._pieces(start, end)):
+            if count == allowed:
+                raise Interrupted("as the test wants it")
+            yield piece
+        if allowed is not None:
+            raise Interrupted("as the test wants it")
+
+    def _pieces(self, start: int, end: int) -> Iterator[Piece]:
+        """Yield messages of consecutive offsets, a few at a time."""
+        run: list[int] = []
+        for offset in range(start, end):
+            if offset in self._stream.messages:
+                run.append(offset)
+            if run and (len(run) == PIECE_RECORDS or offset not in self._stream.messages):
+                yield self._piece(run)
+                run = []
+        if run:
+            yield self._piece(run)
+
+    def _piece(self, run: list[int]) -> Piece:
+        messages = [self._stream.messages[offset] for offset in run]
+        return Piece(run[0], run[-1] + 1, self._builder.build(run[0], messages))
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class MemorySource(LeveretDataSource):
+    """The data source on streams of this process."""
+
+    def opener(self) -> TransportOpener:
+        return MemoryTransport

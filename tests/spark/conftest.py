@@ -1,0 +1,62 @@
+"""Fixtures of the Spark tests: streams in memory, and one session and one broker for all.
+
+Tests that need a session ask for `spark`; the others run without Java.  Without PySpark (the pure
+build is set up without it) nothing here is collected.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from brokers import Broker, running_broker, unique
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from memory_stream import MemoryStream
+
+if importlib.util.find_spec("pyspark") is None:
+    collect_ignore_glob = ["test_*.py"]
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """The broker whose streams are read."""
+    with running_broker(tmp_path_factory.mktemp("broker")) as running:
+        yield running
+
+
+@pytest.fixture
+def name() -> str:
+    """A name that no other test has."""
+    return unique("s")
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """One session for all tests: starting one takes seconds."""
+    import leveret.spark
+
+    # Workers find the tests' own modules as the tests do.
+    os.environ["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p.endswith("tests"))
+    warehouse = tmp_path_factory.mktemp("warehouse")
+    config = {"spark.sql.warehouse.dir": str(warehouse), "spark.log.level": "ERROR"}
+    session = leveret.spark.session("tests", master="local[2]", fast=True, config=config)
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def memory(name: str) -> Iterator[MemoryStream]:
+    """A stream in memory under the test's name."""
+    from memory_stream import STREAMS, MemoryStream
+
+    STREAMS[name] = MemoryStream()
+    yield STREAMS[name]
+    del STREAMS[name]

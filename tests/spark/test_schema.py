@@ -1,0 +1,101 @@
+"""The columns, and the parts of them that a user may ask for."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from leveret.spark.columns import BatchBuilder
+from leveret.spark.schema import ROW, SchemaError, check_schema, row_schema
+from memory_stream import Delivery
+
+
+def columns(*fields: tuple[str, DataType]) -> StructType:
+    return StructType([StructField(name, kind) for name, kind in fields])
+
+
+BODY = ("body", BinaryType())
+TEXT = StringType()
+
+
+def test_the_columns_are_those_of_the_documentation() -> None:
+    assert [f"{f.name} {f.dataType.simpleString()}" for f in ROW.fields] == [
+        "stream string",
+        "partition int",
+        "offset bigint",
+        "timestamp timestamp",
+        "exchange string",
+        "routing_key string",
+        "headers map<string,string>",
+        (
+            "properties struct<content_type:string,content_encoding:string,delivery_mode:int,"
+            "priority:int,correlation_id:string,reply_to:string,expiration:string,message_id:string,"
+            "timestamp:timestamp,type:string,user_id:string,app_id:string,cluster_id:string>"
+        ),
+        "redelivered boolean",
+        "delivery_count bigint",
+        "body binary",
+    ]
+
+
+def test_headers_can_be_left_out() -> None:
+    assert set(ROW.names) - set(row_schema(include_headers=False).names) == {"headers"}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        columns(BODY),
+        columns(("routing_key", TEXT), ("offset", LongType())),
+        columns(("properties", columns(("timestamp", TimestampType()), ("content_type", TEXT)))),
+        columns(("headers", MapType(TEXT, TEXT))),
+    ],
+)
+def test_a_part_of_the_columns_is_built_as_asked_for(schema: StructType) -> None:
+    check_schema(schema)
+    batch = BatchBuilder("s", schema).build(5, [Delivery(b"x")])
+    assert to_arrow_schema(schema, timezone="UTC").equals(batch.schema)
+    assert batch.num_rows == 1
+
+
+@pytest.mark.parametrize(
+    ("schema", "complaint"),
+    [
+        (columns(("key", TEXT)), "there is no column 'key'; there are: stream, partition, offset"),
+        (columns(("offset", IntegerType())), "column 'offset' is bigint, not int"),
+        (columns(("body", TEXT)), "column 'body' is binary, not string"),
+        (columns(BODY, BODY), "column 'body' is asked for twice"),
+        (
+            StructType([StructField("offset", LongType(), nullable=False)]),
+            "column 'offset' may be null",
+        ),
+        (
+            columns(("properties", columns(("nothing", TEXT)))),
+            "there is no column 'properties.nothing'",
+        ),
+        (
+            columns(("properties", columns(("priority", TEXT)))),
+            "column 'properties.priority' is int, not string",
+        ),
+        (columns(("properties", columns())), "column 'properties' needs at least one field"),
+        (
+            columns(("headers", MapType(TEXT, BinaryType()))),
+            "column 'headers' is map<string,string>",
+        ),
+    ],
+)
+def test_other_columns_are_refused(schema: StructType, complaint: str) -> None:
+    with pytest.raises(SchemaError) as caught:
+        check_schema(schema)
+    assert complaint in str(caught.value)

@@ -1,0 +1,132 @@
+"""Spark's order of calls to a Python data source, replayed without a JVM.
+
+As PySpark 4.3.0 does it (read in its source and logged from an instrumented one): the source, the
+reader that reads, and every partition travel pickled; offsets travel as JSON; one reader plans for
+as long as the query runs; `commit` comes with the next batch and never for the last; `stop` never.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+from pyspark import cloudpickle
+from pyspark.sql.datasource import CaseInsensitiveDict, DataSource, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.types import StructType
+
+from leveret.spark.stream import StreamReader
+from memory_stream import MemorySource
+
+Offset = dict[str, Any]
+
+
+def pickled(value: Any) -> Any:
+    """Return a value as another process gets it."""
+    return cloudpickle.loads(cloudpickle.dumps(value))  # type: ignore[no-untyped-call]
+
+
+def as_json(offset: Offset) -> Offset:
+    """Return an offset as the engine stores it."""
+    stored = json.loads(json.dumps(offset))
+    assert isinstance(stored, dict)
+    return stored
+
+
+def make_source(options: Mapping[str, str]) -> DataSource:
+    """Return the source as `load()` makes it."""
+    source: DataSource = pickled(MemorySource(CaseInsensitiveDict(options)))
+    return source
+
+
+def read_all(reader: Any, partitions: list[InputPartition], schema: StructType) -> list[Any]:
+    """Return the rows of partitions, each read by a reader of its own, and check their schema."""
+    expected = to_arrow_schema(schema, timezone="UTC")
+    rows: list[Any] = []
+    for partition in partitions:
+        for batch in pickled(reader).read(pickled(partition)):
+            assert isinstance(batch, pa.RecordBatch)
+            assert expected.equals(batch.schema)
+            rows += batch.to_pylist()
+    return rows
+
+
+def batch_rows(options: Mapping[str, str], schema: StructType | None = None) -> list[Any]:
+    """Return the rows of a batch read."""
+    source = make_source(options)
+    chosen = schema or source.schema()
+    assert isinstance(chosen, StructType)
+    reader = source.reader(schema=chosen)
+    # Spark reads one partition of its own kind where a source plans none.
+    partitions = [*reader.partitions()] or [InputPartition(None)]
+    return read_all(reader, partitions, chosen)
+
+
+@dataclass
+class Checkpoint:
+    """What survives the end of a query."""
+
+    offsets: list[Offset] = field(default_factory=list)
+    commits: int = 0
+
+
+class StreamingRun:
+    """One run of a streaming query on a checkpoint."""
+
+    def __init__(
+        self, options: Mapping[str, str], checkpoint: Checkpoint, *, available_now: bool = False
+    ) -> None:
+        source = make_source(options)
+        schema = source.schema()
+        assert isinstance(schema, StructType)
+        self.schema = schema
+        self.checkpoint = checkpoint
+        planner = source.streamReader(schema=schema)
+        assert isinstance(planner, StreamReader)
+        self.planner = planner
+        self.reader = source.streamReader(schema=schema)
+        self.initial = as_json(planner.initialOffset())
+        self.limit = planner.getDefaultReadLimit()
+        if available_now:
+            planner.prepareForTriggerAvailableNow()
+
+    def batch(self, *, crash: bool = False, unlimited: bool = False) -> list[Any] | None:
+        """Run one batch and return its rows; None when there is nothing new.
+
+        With `crash` the rows are lost before the batch is committed.
+        """
+        kept = self.checkpoint
+        if len(kept.offsets) == kept.commits and not self._plan(unlimited):
+            return None
+        batch = len(kept.offsets) - 1
+        start = kept.offsets[batch - 1] if batch else self.initial
+        partitions = [*self.planner.partitions(start, kept.offsets[batch])]
+        rows = read_all(self.reader, partitions, self.schema)
+        if not crash:
+            kept.commits = batch + 1
+        return rows
+
+    def _plan(self, unlimited: bool) -> bool:
+        """Write the offsets of the next batch; False when there is nothing new."""
+        kept = self.checkpoint
+        start = kept.offsets[-1] if kept.offsets else self.initial
+        limit = ReadAllAvailable() if unlimited else self.limit
+        end = as_json(self.planner.latestOffset(start, limit))
+        self.planner.reportLatestOffset()
+        if end == start:
+            return False
+        kept.offsets.append(end)
+        if len(kept.offsets) > 1:
+            self.planner.commit(kept.offsets[-2])
+        return True
+
+    def all_batches(self) -> list[list[Any]]:
+        """Run until there is nothing new."""
+        found = []
+        while (rows := self.batch()) is not None:
+            found.append(rows)
+        return found
