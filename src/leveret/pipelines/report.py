@@ -1,0 +1,268 @@
+"""Traffic by exchange, routing key and window of time, as a table and as one HTML page.
+
+It reads a stream or an archive of one.  A message's time is the broker's, else (RabbitMQ gives
+none) the publisher's; messages with neither are counted under no window.
+
+Spark counts; what comes back is bounded whatever the traffic: the rows and keys with the most
+messages, and totals over all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from leveret.pipelines.source import read_archive, read_stream, stream_options
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+#: Rows of the table that come back, and keys that are told apart.
+ROWS_MAX: Final = 10_000
+KEYS_MAX: Final = 50
+
+#: Bars of the plot (wider windows are taken where there are more) and keys that are told apart in
+#: each.
+BARS_MAX: Final = 120
+BANDS_MAX: Final = 7
+
+_COLUMNS: Final = (
+    "timestamp timestamp, exchange string, routing_key string, "
+    "properties struct<timestamp: timestamp>, body binary"
+)
+
+_WINDOW: Final = re.compile(r"(\d{1,9}) *(second|minute|hour|day|week)s?")
+_UNIT_SECONDS: Final = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Messages of one exchange and routing key in one window; no window: no time is known."""
+
+    window_start: datetime | None
+    exchange: str
+    routing_key: str
+    messages: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """Messages of one key in one window of the plot; `rank` is the key's place in `Report.keys`.
+
+    The rank `BANDS_MAX` stands for all keys beyond those.
+    """
+
+    start: datetime
+    rank: int
+    messages: int
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a report found: totals over everything, and the parts with the most messages.
+
+    `rows` are in order of time, `keys` in order of their messages.
+    """
+
+    source: str
+    window_seconds: int
+    messages: int
+    bytes: int
+    rows: tuple[Traffic, ...]
+    rows_total: int
+    keys: tuple[Traffic, ...]
+    keys_total: int
+    bars: tuple[Bar, ...]
+    bar_seconds: int
+
+
+def report(
+    spark: SparkSession,
+    *,
+    uri: str | None = None,
+    stream: str | None = None,
+    path: str | Path | None = None,
+    window: str = "1 minute",
+    html_path: str | Path | None = None,
+    password_env: str | None = None,
+    options: Mapping[str, str] | None = None,
+) -> Report:
+    """Report the traffic of a stream (`uri` and `stream`) or of an archive (`path`).
+
+    With `path`, `stream` chooses one of the archive's.  `html_path` is where a page is written.
+
+    Raises: ValueError for sources or a window that make no sense; what Spark raises.
+    """
+    seconds = parse_window(window)
+    rows, source = _rows(spark, uri, stream, path, password_env, options)
+    found = summarize(rows, source, seconds)
+    if html_path is not None:
+        from leveret.pipelines.report_page import report_page
+
+        Path(html_path).write_text(report_page(found), encoding="utf-8")
+    return found
+
+
+def parse_window(text: str) -> int:
+    """Return the seconds of a window such as `1 minute` or `6 hours`.  Raises: ValueError."""
+    found = _WINDOW.fullmatch(text.strip().lower())
+    seconds = int(found[1]) * _UNIT_SECONDS[found[2]] if found else 0
+    if seconds == 0:
+        units = ", ".join(_UNIT_SECONDS)
+        raise ValueError(f"{text!r} is no window: a number and one of {units}")
+    return seconds
+
+
+def _rows(
+    spark: SparkSession,
+    uri: str | None,
+    stream: str | None,
+    path: str | Path | None,
+    password_env: str | None,
+    options: Mapping[str, str] | None,
+) -> tuple[DataFrame, str]:
+    """Return the messages to report on and what to call them."""
+    if path is not None and uri is None:
+        rows = read_archive(spark, path)
+        if stream is None:
+            return rows, f"archive {path}"
+        return rows.where(rows["stream"] == stream), f"stream {stream} in archive {path}"
+    if path is None and uri is not None and stream is not None:
+        texts = stream_options(uri, stream, password_env, options)
+        return read_stream(spark, texts, _COLUMNS), f"stream {stream}"
+    raise ValueError("a report is on a stream (uri and stream) or on an archive (path)")
+
+
+def traffic(rows: DataFrame, window_seconds: int) -> DataFrame:
+    """Return messages and bytes by window, exchange and routing key; a table to go on with."""
+    from pyspark.sql import functions as f
+
+    moment = f.coalesce(f.col("timestamp"), f.col("properties.timestamp"))
+    return (
+        rows.select(
+            _floored(moment, window_seconds).alias("window_start"),
+            "exchange",
+            "routing_key",
+            f.length("body").cast("bigint").alias("size"),
+        )
+        .groupBy("window_start", "exchange", "routing_key")
+        .agg(f.count(f.lit(1)).alias("messages"), f.sum("size").alias("bytes"))
+    )
+
+
+def summarize(rows: DataFrame, source: str, window_seconds: int) -> Report:
+    """Return the report on messages."""
+    from pyspark.sql import functions as f
+
+    grouped = traffic(rows, window_seconds).persist()
+    try:
+        totals = grouped.agg(
+            f.coalesce(f.sum("messages"), f.lit(0)).alias("messages"),
+            f.coalesce(f.sum("bytes"), f.lit(0)).alias("bytes"),
+            f.count(f.lit(1)).alias("rows"),
+            f.count_distinct("exchange", "routing_key").alias("keys"),
+            f.unix_micros(f.min("window_start")).alias("first"),
+            f.unix_micros(f.max("window_start")).alias("last"),
+        ).collect()[0]
+        bar_seconds = _bar_seconds(totals["first"], totals["last"], window_seconds)
+        keys = _collect(_by_key(grouped), KEYS_MAX)
+        return Report(
+            source=source,
+            window_seconds=window_seconds,
+            messages=totals["messages"],
+            bytes=totals["bytes"],
+            rows=tuple(sorted(_collect(grouped, ROWS_MAX), key=_in_time)),
+            rows_total=totals["rows"],
+            keys=keys,
+            keys_total=totals["keys"],
+            bars=_bars(grouped, keys[:BANDS_MAX], bar_seconds),
+            bar_seconds=bar_seconds,
+        )
+    finally:
+        grouped.unpersist()
+
+
+def _floored(moment: Column, seconds: int) -> Column:
+    """Return the start of the window that a moment is in."""
+    from pyspark.sql import functions as f
+
+    micros = f.unix_micros(moment)
+    return f.timestamp_micros(micros - f.pmod(micros, f.lit(seconds * 1_000_000)))
+
+
+def _bar_seconds(first: int | None, last: int | None, window_seconds: int) -> int:
+    """Return the width of the plot's bars: whole windows, and not too many bars."""
+    if first is None or last is None:
+        return window_seconds
+    windows = (last - first) // (window_seconds * 1_000_000) + 1
+    return window_seconds * -(-windows // BARS_MAX)
+
+
+def _by_key(grouped: DataFrame) -> DataFrame:
+    """Return the traffic of each key over all windows."""
+    from pyspark.sql import functions as f
+
+    return grouped.groupBy("exchange", "routing_key").agg(
+        f.lit(None).cast("timestamp").alias("window_start"),
+        f.sum("messages").alias("messages"),
+        f.sum("bytes").alias("bytes"),
+    )
+
+
+def _collect(grouped: DataFrame, most: int) -> tuple[Traffic, ...]:
+    """Return the rows with the most messages."""
+    from pyspark.sql import functions as f
+
+    ordered = grouped.orderBy(
+        f.desc("messages"), "window_start", "exchange", "routing_key"
+    ).withColumn("window_start", f.unix_micros("window_start"))
+    return tuple(
+        Traffic(
+            window_start=_moment(row["window_start"]),
+            exchange=row["exchange"] or "",
+            routing_key=row["routing_key"] or "",
+            messages=row["messages"],
+            bytes=row["bytes"] or 0,
+        )
+        for row in ordered.limit(most).collect()
+    )
+
+
+def _bars(grouped: DataFrame, keys: tuple[Traffic, ...], bar_seconds: int) -> tuple[Bar, ...]:
+    """Return the bars of the plot, in order of time and rank."""
+    from pyspark.sql import functions as f
+
+    rank = f.lit(BANDS_MAX)
+    for place, key in enumerate(keys):
+        same = (f.col("exchange") == key.exchange) & (f.col("routing_key") == key.routing_key)
+        rank = f.when(same, place).otherwise(rank)
+    start = f.unix_micros(_floored(f.col("window_start"), bar_seconds))
+    found = (
+        grouped.where(f.col("window_start").isNotNull())
+        .groupBy(start.alias("start"), rank.alias("rank"))
+        .agg(f.sum("messages").alias("messages"))
+        .collect()
+    )
+    bars = [Bar(_known(row["start"]), row["rank"], row["messages"]) for row in found]
+    return tuple(sorted(bars, key=lambda bar: (bar.start, bar.rank)))
+
+
+def _in_time(row: Traffic) -> tuple[datetime, str, str]:
+    """Return what rows are ordered by: those without a time first."""
+    return row.window_start or _EPOCH, row.exchange, row.routing_key
+
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def _known(micros: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=micros)
+
+
+def _moment(micros: int | None) -> datetime | None:
+    return None if micros is None else _known(micros)

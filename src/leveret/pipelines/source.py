@@ -1,0 +1,47 @@
+"""Where a job reads: a stream of a broker, or an archive of one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+#: The columns that name the directories of an archive.
+STREAM_COLUMN = "stream"
+DATE_COLUMN = "date"
+
+
+def stream_options(
+    uri: str, stream: str, password_env: str | None, options: Mapping[str, str] | None
+) -> dict[str, str]:
+    """Return the data source's options for a stream; `options` may add any that it has."""
+    texts = {**(options or {}), "uri": uri, "stream": stream}
+    if password_env is not None:
+        texts["passwordEnv"] = password_env
+    return texts
+
+
+def read_stream(spark: SparkSession, options: Mapping[str, str], columns: str = "") -> DataFrame:
+    """Return what a stream holds now; `columns` as DDL, by default all."""
+    reader = spark.read.format("leveret").options(**options)
+    return (reader.schema(columns) if columns else reader).load()
+
+
+def archive_schema() -> StructType:
+    """Return the columns of an archive, so that Spark guesses none of them from file names."""
+    from pyspark.sql.types import DateType, StructField, StructType
+
+    from leveret.spark.schema import ROW
+
+    written = [field for field in ROW.fields if field.name != STREAM_COLUMN]
+    partitions = [StructField(STREAM_COLUMN, ROW[STREAM_COLUMN].dataType)]
+    return StructType([*written, *partitions, StructField(DATE_COLUMN, DateType())])
+
+
+def read_archive(spark: SparkSession, path: str | Path) -> DataFrame:
+    """Return what an archive holds: only files of finished batches."""
+    return spark.read.schema(archive_schema()).parquet(str(path))
