@@ -112,6 +112,10 @@ class RecordingDisk(Disk):
             raise DiskLocked("lock", path, "another holder has it", errno.EAGAIN)
         self._locked.add(path)
 
+    def unlock(self) -> None:
+        """Let go of all locks, as the end of a process does."""
+        self._locked.clear()
+
     def _need_folder(self, verb: str, path: str) -> None:
         """Fail as a disk does where there is no such folder."""
         if path not in self._folders:
