@@ -10,7 +10,7 @@ hard error the connection, and no error ends the broker.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from mypy_extensions import i64
 
@@ -34,8 +34,9 @@ from leveret.limits import (
     SHORT_STRING_BYTES_MAX,
     UNSYNCED_BYTES_MAX,
 )
-from leveret.session import commands, content, handshake
+from leveret.session import commands, content, deaf, handshake, pulse
 from leveret.session.publish import Route, take_publishes
+from leveret.session.shape import PUBLISH, PublishShape
 from leveret.session.states import (
     CLOSED,
     CLOSING,
@@ -54,7 +55,6 @@ from leveret.wire.frames import (
     FRAME_METHOD,
     PROTOCOL_HEADER,
     FrameReader,
-    write_heartbeat,
     write_method,
 )
 from leveret.wire.methods import (
@@ -79,17 +79,6 @@ if TYPE_CHECKING:
     from leveret.session.settings import Authenticator, Peer, SessionSettings, Tokens
     from leveret.wire.method import Method
 
-#: How long a peer may take for its close-ok.
-_CLOSE_OK_MS: Final = 10_000
-
-_PUBLISH: Final = 60 << 16 | 40
-
-#: The ids of connection.close at the start of its payload.
-_CLOSE: Final = b"\x00\x0a\x00\x32"
-
-#: The frame of a connection.close-ok, to be found in input that is no longer parsed.
-_CLOSE_OK: Final = b"\x01\x00\x00\x00\x00\x00\x04\x00\x0a\x00\x33\xce"
-
 
 def _short(text: str) -> str:
     """Return as much of `text` as fits a short string."""
@@ -99,6 +88,17 @@ def _short(text: str) -> str:
 
 class Connection(Link):
     """One client connection."""
+
+    #: What is at hand, for errors.
+    fault_class: i64 = 0
+    fault_method: i64 = 0
+    #: When the connection began to close (monotonic ms).
+    closing_ms: i64 = 0
+    # Counters.
+    received_bytes: i64 = 0
+    sent_bytes: i64 = 0
+    published: i64 = 0
+    confirms_sent: i64 = 0
 
     def __init__(
         self,
@@ -127,12 +127,12 @@ class Connection(Link):
         self.transport_full = False
         #: True after a frame that could not be read: what follows cannot be read either.
         self.deaf = False
-        self.deaf_tail = b""
+        self.listener = deaf.Listener()
         #: True when the shell is to close the socket after it flushed.
         self.finished = False
         self.log: list[tuple[str, str]] = []
         # Negotiated.
-        self.payload_bytes_max: i64 = FRAME_BYTES_MIN
+        self.shape = PublishShape(FRAME_BYTES_MIN, settings.message_bytes_max)
         self.body_bytes_max: i64 = FRAME_BYTES_MIN - FRAME_OVERHEAD_BYTES
         self.frame_bytes_max: i64 = FRAME_BYTES_MIN
         self.channels_max: i64 = settings.channels_max
@@ -151,21 +151,14 @@ class Connection(Link):
         self.confirming: list[Channel] = []
         self.routes: dict[bytes, Route] = {}
         self.exclusive_queues: list[Queue] = []
-        # What is at hand, for errors.
+        #: What is at hand, for errors.
         self.fault_channel: Channel | None = None
-        self.fault_class: i64 = 0
-        self.fault_method: i64 = 0
         # Times (monotonic ms) and counters.
         self.now_ms: i64 = now_ms
         self.connected_ms: i64 = now_ms
         self.connected_at_ms: i64 = broker.turn.now_ms
         self.input_ms: i64 = now_ms
         self.output_ms: i64 = now_ms
-        self.closing_ms: i64 = 0
-        self.received_bytes: i64 = 0
-        self.sent_bytes: i64 = 0
-        self.published: i64 = 0
-        self.confirms_sent: i64 = 0
         broker.links[self] = None
 
     # -- input ------------------------------------------------------------------------------------
@@ -178,23 +171,19 @@ class Connection(Link):
         if self.state == CLOSED:
             return
         if self.deaf:
-            self._look_for_close_ok(data)
+            self._listen(data)
             return
         self.reader.feed(data)
         if self.halted == 0:
             self.run()
 
-    def _look_for_close_ok(self, data: bytes) -> None:
-        """Find the peer's close-ok or close in input that is not parsed, also when in pieces."""
-        tail = self.deaf_tail + data
-        if _CLOSE_OK in tail:
+    def _listen(self, data: bytes) -> None:
+        """Wait for the peer's goodbye in input that is no longer parsed."""
+        heard = self.listener.hear(data)
+        if heard == deaf.CLOSE:
+            self.send(0, ConnectionCloseOk())
+        if heard != deaf.NOTHING:
             self.finish()
-        else:
-            close = tail.find(_CLOSE)
-            if close >= 7 and tail[close - 7 : close - 4] == b"\x01\x00\x00":
-                self.send(0, ConnectionCloseOk())
-                self.finish()
-        self.deaf_tail = tail[-len(_CLOSE_OK) :]
 
     def run(self) -> None:
         """Parse what lies in the input until it ends or the connection is halted."""
@@ -335,7 +324,7 @@ class Connection(Link):
         data = self.reader.data
         if channel.content_state != 0:
             raise UnexpectedFrame("a method in the middle of content")
-        if end - start >= 4 and read_i32_be(data, start) == _PUBLISH:
+        if end - start >= 4 and read_i32_be(data, start) == PUBLISH:
             self.at_fault(channel, 60, 40)
             content.begin(channel, data[start + 4 : end])
             return
@@ -368,10 +357,10 @@ class Connection(Link):
         """Take what was negotiated; a payload may be as large as the frame (see `limits`)."""
         self.frame_bytes_max = frame_bytes_max
         if frame_bytes_max == 0:
-            self.payload_bytes_max = 0x7FFFFFFF
+            self.shape.payload_bytes_max = 0x7FFFFFFF
             self.body_bytes_max = 0x7FFFFFFF
         else:
-            self.payload_bytes_max = frame_bytes_max
+            self.shape.payload_bytes_max = frame_bytes_max
             self.body_bytes_max = frame_bytes_max - FRAME_OVERHEAD_BYTES
         self.reader.frame_max = frame_bytes_max
         self.channels_max = channels_max if channels_max > 0 else 65_535
@@ -475,34 +464,9 @@ class Connection(Link):
                 self.halted &= ~HALT_ALARM
                 self.run()
 
-    # -- time -------------------------------------------------------------------------------------
-
     def tick(self, now_ms: i64) -> None:
-        """Look at the clock, about once a second: heartbeats, the handshake's end, a lost peer."""
-        self.now_ms = now_ms
-        if self.state < OPEN:
-            if self.halted & HALT_LOGIN:
-                if now_ms - self.closing_ms >= self.settings.login_failure_delay_ms:
-                    self.finish()
-            elif now_ms - self.connected_ms >= self.settings.handshake_ms:
-                self.log.append(("warning", "handshake timeout"))
-                self.finish()
-        elif self.state == CLOSING:
-            if now_ms - self.closing_ms >= _CLOSE_OK_MS:
-                self.finish()
-        elif self.heartbeat_ms > 0:
-            self._tick_heartbeat(now_ms)
-
-    def _tick_heartbeat(self, now_ms: i64) -> None:
-        if now_ms - self.output_ms >= self.heartbeat_ms // 2:
-            write_heartbeat(self.out)
-            self.wake()
-        # While it is halted the socket is not read: silence means nothing then.
-        if self.halted == 0 and now_ms - self.input_ms > self.heartbeat_ms * 2:
-            seconds = self.heartbeat_ms // 1000
-            self.log.append(("error", f"missed heartbeats from client, timeout: {seconds}s"))
-            self.release()
-            self.finish()
+        """Look at the clock (monotonic ms), about once a second."""
+        pulse.tick(self, now_ms)
 
     # -- the end ----------------------------------------------------------------------------------
 
@@ -547,7 +511,7 @@ class Connection(Link):
     def _go_deaf(self) -> None:
         """Parse nothing more; only look for the end of the closing handshake."""
         self.deaf = True
-        self._look_for_close_ok(self.reader.data[self.reader.position :])
+        self._listen(self.reader.data[self.reader.position :])
 
     def force(self, text: str) -> None:
         """Close the connection because the operator or a shutdown wants it (320)."""

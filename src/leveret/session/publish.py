@@ -27,23 +27,12 @@ from leveret.errors import (
 from leveret.limits import ROUTES_CACHED_MAX, TX_BYTES_MAX, TX_MESSAGES_MAX
 from leveret.message import Address, Message
 from leveret.session.channel import CONFIRM, NO_CONTENT, TX, Channel, TxPublish
-from leveret.wire.buffer import read_i32_be, read_i64_be
-from leveret.wire.frames import FRAME_BODY, FRAME_END, FRAME_HEADER, FRAME_METHOD, write_method
+from leveret.wire.frames import write_method
 from leveret.wire.methods import BasicReturn
 from leveret.wire.properties import skim_properties
 
 if TYPE_CHECKING:
     from leveret.session.connection import Connection
-
-#: basic.publish, as the four bytes at the start of its payload read as one number.
-_PUBLISH: Final = 60 << 16 | 40
-
-#: The bytes around a payload: type, channel, size before it and the end octet after it.
-_HEAD: Final = 7
-_AROUND: Final = 8
-
-#: The fixed part of a content header: class, weight and body size.
-_HEADER_FIXED: Final = 12
 
 PERSISTENT: Final = 2
 
@@ -78,74 +67,28 @@ def take_publishes(connection: Connection) -> None:
     Stops at anything else, and when the connection is halted.
     """
     reader = connection.reader
+    shape = connection.shape
     data = reader.data
     size: i64 = len(data)
-    position: i64 = reader.position
-    frame_max: i64 = connection.payload_bytes_max
-    body_max: i64 = connection.settings.message_bytes_max
-    while connection.halted == 0:
-        if size - position < 32 or data[position] != FRAME_METHOD:
-            return
-        if read_i32_be(data, position + 7) != _PUBLISH:
-            return
-        number: i64 = data[position + 1] << 8 | data[position + 2]
-        length: i64 = i64(read_i32_be(data, position + 3))
-        header: i64 = position + _AROUND + length
-        if length < 4 or length > frame_max or size - header < _AROUND + _HEADER_FIXED + 2:
-            return
-        header_length: i64 = i64(read_i32_be(data, header + 3))
-        body: i64 = header + _AROUND + header_length
-        if (
-            header_length < _HEADER_FIXED + 2
-            or header_length > frame_max
-            or body > size
-            or data[header - 1] != FRAME_END
-            or data[header] != FRAME_HEADER
-            or (data[header + 1] << 8 | data[header + 2]) != number
-            or read_i32_be(data, header + 7) != 60 << 16
-            or data[body - 1] != FRAME_END
-        ):
-            return
-        body_length: i64 = read_i64_be(data, header + 11)
-        after: i64 = body
-        if body_length != 0:
-            after = body + _AROUND + body_length
-            if (
-                body_length < 0
-                or body_length > frame_max
-                or body_length > body_max
-                or after > size
-                or data[body] != FRAME_BODY
-                or (data[body + 1] << 8 | data[body + 2]) != number
-                or i64(read_i32_be(data, body + 3)) != body_length
-                or data[after - 1] != FRAME_END
-            ):
-                return
+    while connection.halted == 0 and shape.find(data, size, reader.position):
         channel = connection.recent
-        if channel is None or channel.number != number:
-            channel = connection.channels.get(number)
+        if channel is None or channel.number != shape.channel:
+            channel = connection.channels.get(shape.channel)
             if channel is None:
                 return
             connection.recent = channel
         if channel.closing or channel.content_state != NO_CONTENT:
             return
-        properties: i64 = header + _HEAD + _HEADER_FIXED
-        mode = skim_properties(data, properties, body - 1)
+        mode = skim_properties(data, shape.properties, shape.properties_end)
         connection.at_fault(channel, 60, 40)
-        position = after
-        reader.position = after
+        reader.position = shape.after
         accept(
             channel,
-            data[position_of_arguments(header, length) : header - 1],
-            data[properties : body - 1],
-            data[body + _HEAD : after - 1] if body_length != 0 else b"",
+            data[shape.arguments : shape.arguments_end],
+            data[shape.properties : shape.properties_end],
+            data[shape.body : shape.body_end],
             mode == PERSISTENT,
         )
-
-
-def position_of_arguments(header: i64, length: i64) -> i64:
-    """Return where a publish's arguments start whose header frame starts at `header`."""
-    return header - 1 - length + 4
 
 
 def accept(

@@ -1,0 +1,53 @@
+"""What a connection does about time: heartbeats, the handshake's end, a peer that is gone.
+
+The shell calls `tick` about once a second; times are monotonic milliseconds.
+Source: AMQP 0-9-1 section 4.2.7 and behaviour 8; two silent intervals end a connection.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from mypy_extensions import i64
+
+from leveret.session.states import CLOSING, HALT_LOGIN, OPEN
+from leveret.wire.frames import write_heartbeat
+
+if TYPE_CHECKING:
+    from leveret.session.connection import Connection
+
+#: How long a peer may take for its close-ok.
+CLOSE_OK_MS: Final = 10_000
+
+
+def tick(connection: Connection, now_ms: i64) -> None:
+    """Look at the clock."""
+    connection.now_ms = now_ms
+    if connection.state == CLOSING:
+        if now_ms - connection.closing_ms >= CLOSE_OK_MS:
+            connection.finish()
+    elif connection.state < OPEN:
+        _tick_handshake(connection, now_ms)
+    elif connection.heartbeat_ms > 0:
+        _tick_heartbeat(connection, now_ms)
+
+
+def _tick_handshake(connection: Connection, now_ms: i64) -> None:
+    if connection.halted & HALT_LOGIN:
+        if now_ms - connection.closing_ms >= connection.settings.login_failure_delay_ms:
+            connection.finish()
+    elif now_ms - connection.connected_ms >= connection.settings.handshake_ms:
+        connection.log.append(("warning", "handshake timeout"))
+        connection.finish()
+
+
+def _tick_heartbeat(connection: Connection, now_ms: i64) -> None:
+    if now_ms - connection.output_ms >= connection.heartbeat_ms // 2:
+        write_heartbeat(connection.out)
+        connection.wake()
+    # While it is halted the socket is not read: silence means nothing then.
+    if connection.halted == 0 and now_ms - connection.input_ms > connection.heartbeat_ms * 2:
+        seconds = int(connection.heartbeat_ms) // 1000
+        connection.log.append(("error", f"missed heartbeats from client, timeout: {seconds}s"))
+        connection.release()
+        connection.finish()

@@ -1,0 +1,104 @@
+"""The shape of a publish that lies whole in the input: where its parts begin and end.
+
+A method frame, a header frame and at most one body frame, all of one channel, are recognised by
+looking at a dozen bytes.  What does not have exactly this shape is not judged here: the path frame
+by frame takes it or tells what is wrong with it.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from leveret.wire.buffer import read_i32_be, read_i64_be
+from leveret.wire.frames import FRAME_BODY, FRAME_END, FRAME_HEADER, FRAME_METHOD
+
+#: basic.publish, as the four bytes at the start of its payload read as one number.
+PUBLISH: Final = 60 << 16 | 40
+
+#: The bytes before a payload (type, channel, size), and those around it with the end octet.
+_HEAD: Final = 7
+_AROUND: Final = 8
+
+#: The fixed part of a content header: class, weight and body size.
+_HEADER_FIXED: Final = 12
+
+#: No publish is shorter: its three shortest frames without a body.
+_SHORTEST: Final = 32
+
+
+@final
+class PublishShape:
+    """Finds publishes; after `find` said yes its attributes are positions in the data.
+
+    `arguments` to `arguments_end` are the method's arguments, `properties` to `properties_end` the
+    property bytes, `body` to `body_end` the body; `after` is where the next frame begins.
+    """
+
+    def __init__(self, payload_bytes_max: i64, body_bytes_max: i64) -> None:
+        self.payload_bytes_max: i64 = payload_bytes_max
+        self.body_bytes_max: i64 = body_bytes_max
+        self.channel: i64 = 0
+        self.arguments: i64 = 0
+        self.arguments_end: i64 = 0
+        self.properties: i64 = 0
+        self.properties_end: i64 = 0
+        self.body: i64 = 0
+        self.body_end: i64 = 0
+        self.after: i64 = 0
+
+    def find(self, data: bytes, size: i64, position: i64) -> bool:
+        """Tell whether a whole publish lies at `position` of `data`, which is `size` long."""
+        if size - position < _SHORTEST or data[position] != FRAME_METHOD:
+            return False
+        if read_i32_be(data, position + _HEAD) != PUBLISH:
+            return False
+        channel: i64 = data[position + 1] << 8 | data[position + 2]
+        length: i64 = i64(read_i32_be(data, position + 3))
+        header: i64 = position + _AROUND + length
+        if length < 4 or length > self.payload_bytes_max:
+            return False
+        if size - header < _AROUND + _HEADER_FIXED + 2 or data[header - 1] != FRAME_END:
+            return False
+        header_length: i64 = i64(read_i32_be(data, header + 3))
+        body: i64 = header + _AROUND + header_length
+        if (
+            header_length < _HEADER_FIXED + 2
+            or header_length > self.payload_bytes_max
+            or body > size
+            or data[header] != FRAME_HEADER
+            or (data[header + 1] << 8 | data[header + 2]) != channel
+            or read_i32_be(data, header + _HEAD) != 60 << 16
+            or data[body - 1] != FRAME_END
+        ):
+            return False
+        self.channel = channel
+        self.arguments = position + _HEAD + 4
+        self.arguments_end = header - 1
+        self.properties = header + _HEAD + _HEADER_FIXED
+        self.properties_end = body - 1
+        return self._find_body(data, size, body, read_i64_be(data, header + 11))
+
+    def _find_body(self, data: bytes, size: i64, start: i64, length: i64) -> bool:
+        """Tell whether the one body frame lies at `start`, or no body was announced."""
+        if length == 0:
+            self.body = start
+            self.body_end = start
+            self.after = start
+            return True
+        if length < 0 or length > self.payload_bytes_max or length > self.body_bytes_max:
+            return False
+        after: i64 = start + _AROUND + length
+        if (
+            after > size
+            or data[start] != FRAME_BODY
+            or (data[start + 1] << 8 | data[start + 2]) != self.channel
+            or i64(read_i32_be(data, start + 3)) != length
+            or data[after - 1] != FRAME_END
+        ):
+            return False
+        self.body = start + _HEAD
+        self.body_end = after - 1
+        self.after = after
+        return True
