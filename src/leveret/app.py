@@ -16,7 +16,7 @@ import secrets
 import signal
 import sys
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from leveret import __version__
@@ -96,7 +96,8 @@ class Node:
         self._disk = RealDisk(str(settings.data_dir))
         self._stopping = asyncio.Event()
         self._ticker: asyncio.Task[None] | None = None
-        self._unsynced_since = 0
+        self._syncer: asyncio.Task[None] | None = None
+        self._unsynced = False
 
     # -- start ------------------------------------------------------------------------------------
 
@@ -133,6 +134,8 @@ class Node:
         )
         self.port = await self._listener.start(settings.host, settings.port)
         self._ticker = loop.create_task(self._tick())
+        if settings.sync == "interval":
+            self._syncer = loop.create_task(self._sync_now_and_then())
         gc.set_threshold(GC_THRESHOLD, 20, 100)
         gc.collect()
         gc.freeze()
@@ -187,16 +190,24 @@ class Node:
 
     def _write_group(self, group: Group) -> None:
         """Write a group and, by the `sync` setting, sync it; in the sync thread."""
-        mode = self.settings.sync
-        if mode == "always":
+        if self.settings.sync == "always":
             self._files.write(group)
-            return
-        self._files.append(group)
-        if mode == "interval":
-            now_ms = self.clock.monotonic_ms()
-            if now_ms - self._unsynced_since >= self.settings.sync_interval_ms:
-                self._unsynced_since = now_ms
-                self._files.sync()
+        else:
+            self._files.append(group)
+            self._unsynced = True
+
+    async def _sync_now_and_then(self) -> None:
+        """Sync every `sync_interval_ms` what was written since, where the setting says so."""
+        while True:
+            await asyncio.sleep(self.settings.sync_interval_ms / 1000)
+            if self._unsynced:
+                self._unsynced = False
+                self._thread.submit(self._sync_files)
+
+    def _sync_files(self) -> Callable[[], None]:
+        """Sync the journal; in the sync thread."""
+        self._files.sync()
+        return self.runner.run
 
     def _read_chunk(self, ref: ChunkRef) -> bytes:
         return read_chunk_bytes(self._disk, ref)
@@ -250,8 +261,9 @@ class Node:
     async def stop(self) -> None:
         """Close the connections, sync, and mark the stop as clean."""
         self._listener.stop()
-        if self._ticker is not None:
-            self._ticker.cancel()
+        for task in (self._ticker, self._syncer):
+            if task is not None:
+                task.cancel()
         if self.failure is None:
             await self._close_connections()
             # What follows from earlier syncs is journaled before the mark, which must be the last.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from mypy_extensions import i64, mypyc_attr
 
 from leveret.broker.turn import Cancellable, Link, SyncWaiter
+from leveret.limits import UNACKED_PER_CHANNEL_MAX
 
 if TYPE_CHECKING:
     from leveret.broker.queue import Queue
@@ -74,6 +75,8 @@ class Consumer(Cancellable):
             return False
         if self.no_ack:
             return True
+        if outlet.unacked_count >= UNACKED_PER_CHANNEL_MAX:
+            return False
         if self.prefetch_count > 0 and self.unacked_count >= self.prefetch_count:
             return False
         return outlet.prefetch_count == 0 or outlet.unacked_count < outlet.prefetch_count
