@@ -12,9 +12,11 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import secrets
 import statistics
 import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -33,48 +35,78 @@ class Scenario:
     figure: str = "delivered"
     unit: str = "msg/s"
     target: float = 0.0  # the ratio that is to be reached, 0 where none is set
+    perf: list[str] = field(default_factory=list)  # `leveret perf`'s flags for the same load
     extra: list[str] = field(default_factory=list)
 
 
 ONE: Final = ["-P", "1", "-C", "1"]
 CONFIRMED: Final = [*ONE, "-c", "1000", "-q", "1000", "-a", "100"]
+PERF_CONFIRMED: Final = ["-c", "1000", "-q", "1000", "-A", "100"]
 
 SCENARIOS: Final = [
-    Scenario("auto-ack", "16 B, auto-ack", [*ONE, "-s", "16"], target=12),
-    Scenario("confirms", "16 B, confirms 1000, acks 100", [*CONFIRMED, "-s", "16"], target=15),
+    Scenario("auto-ack", "16 B, auto-ack", [*ONE, "-s", "16"], target=12, perf=["-s", "16", "-a"]),
     Scenario(
-        "durable", "16 B, durable, persistent, confirmed", [*CONFIRMED, "-d", "-s", "16"], target=8
+        "confirms", "16 B, confirms 1000, acks 100", [*CONFIRMED, "-s", "16"], target=15,
+        perf=[*PERF_CONFIRMED, "-s", "16"],
     ),
-    Scenario("1k", "1 KiB, auto-ack", [*ONE, "-s", "1024"]),
+    Scenario(
+        "durable", "16 B, durable, persistent, confirmed", [*CONFIRMED, "-d", "-s", "16"], target=8,
+        perf=[*PERF_CONFIRMED, "-s", "16", "-f", "persistent"],
+    ),
+    Scenario("1k", "1 KiB, auto-ack", [*ONE, "-s", "1024"], perf=["-s", "1024", "-a"]),
     Scenario(
         "latency", "latency at 10,000 msg/s, p50", [*ONE, "-s", "16", "-l", "-r", "10000"],
         figure="p50", unit="µs", extra=["p99", "p999"],
+        perf=["-s", "16", "-a", "-l", "-r", "10000"],
     ),
 ]  # fmt: skip
 
+#: The columns that have a meaning of their own.
+LEVERET: Final = "Leveret"
+PERF: Final = "Leveret by its own `leveret perf`"
+
 Figures = dict[str, list[float]]
+Load = Callable[[Scenario, str, float], dict[str, float]]
+
+
+def loads_of(started: list[sides.Side], generator: set[int]) -> dict[str, Load]:
+    """Return what is run for each scenario, by the name of its column."""
+
+    def by_generator(side: sides.Side) -> Load:
+        return lambda scenario, queue, seconds: sides.generate(
+            side, scenario.flags, queue, seconds, generator
+        )
+
+    loads = {side.name: by_generator(side) for side in started}
+    ours = started[0]
+    if ours.name == LEVERET and sides.has_perf():
+        loads[PERF] = lambda scenario, queue, seconds: sides.perf(
+            ours, scenario.perf, queue, seconds, generator
+        )
+    return loads
 
 
 def measure(
-    all_sides: list[sides.Side], scenarios: list[Scenario], options: argparse.Namespace
-) -> dict[str, dict[str, Figures]]:
-    """Return scenario → side → figure → one value for each round."""
-    _, generator = sides.cores(options.cpus)
+    loads: dict[str, Load], scenarios: list[Scenario], options: argparse.Namespace
+) -> tuple[dict[str, dict[str, Figures]], list[str]]:
+    """Return scenario → column → figure → one value for each round; and what failed."""
     found: dict[str, dict[str, Figures]] = {}
+    failures: list[str] = []
     for round_ in range(options.rounds):
         for scenario in scenarios:
-            for side in all_sides:
-                say(f"round {round_ + 1}/{options.rounds}: {scenario.title}: {side.name}")
-                queue = f"bench-{scenario.name}-{round_}"
-                figures = found.setdefault(scenario.name, {}).setdefault(side.name, {})
+            for name, load in loads.items():
+                say(f"round {round_ + 1}/{options.rounds}: {scenario.title}: {name}")
+                # A queue of its own: what a run left in sockets cannot come into the next.
+                queue = f"bench-{secrets.token_hex(4)}"
+                figures = found.setdefault(scenario.name, {}).setdefault(name, {})
                 try:
-                    got = sides.generate(side, scenario.flags, queue, options.seconds, generator)
+                    got = load(scenario, queue, options.seconds)
                 except sides.GeneratorError as error:
-                    say(f"  failed: {error}")
+                    failures.append(f"round {round_ + 1}: {scenario.title}: {name}: {error}")
                     continue
-                for name, value in got.items():
-                    figures.setdefault(name, []).append(value)
-    return found
+                for figure, value in got.items():
+                    figures.setdefault(figure, []).append(value)
+    return found, failures
 
 
 def say(text: str) -> None:
@@ -97,9 +129,12 @@ def ratio(scenario: Scenario, found: dict[str, Figures], side: str, other: str) 
 
 
 def report(
-    found: dict[str, dict[str, Figures]], names: list[str], scenarios: list[Scenario]
+    found: dict[str, dict[str, Figures]],
+    names: list[str],
+    columns: list[str],
+    scenarios: list[Scenario],
 ) -> list[dict[str, Any]]:
-    """Return a row for each scenario: medians for each side and ratios to the last."""
+    """Return a row for each scenario: medians of the columns, ratios of sides to the last."""
     rows = []
     for scenario in scenarios:
         by_side = found.get(scenario.name, {})
@@ -112,7 +147,7 @@ def report(
                 "flags": scenario.flags,
                 "target": scenario.target,
                 "median": {
-                    name: {f: median(by_side.get(name, {}), f) for f in wanted} for name in names
+                    name: {f: median(by_side.get(name, {}), f) for f in wanted} for name in columns
                 },
                 "ratio": {n: ratio(scenario, by_side, n, names[-1]) for n in names[:-1]},
                 "rounds": by_side,
@@ -121,13 +156,13 @@ def report(
     return rows
 
 
-def table(rows: list[dict[str, Any]], names: list[str]) -> str:
+def table(rows: list[dict[str, Any]], names: list[str], columns: list[str]) -> str:
     """Return the rows as a Markdown table."""
-    head = ["scenario", *names, *[f"{name} : {names[-1]}" for name in names[:-1]], "target"]
+    head = ["scenario", *columns, *[f"{name} : {names[-1]}" for name in names[:-1]], "target"]
     lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
     for row in rows:
         cells = [f"{row['title']} ({row['unit']})"]
-        for name in names:
+        for name in columns:
             values = [v for v in row["median"][name].values() if v is not None]
             cells.append(" / ".join(f"{value:,.0f}" for value in values) or "-")
         for name in names[:-1]:
@@ -159,7 +194,7 @@ def start_all(
     """Start the brokers; return them, the one to compare with last, and their versions."""
     broker, _ = sides.cores(options.cpus)
     started, versions = [], []
-    pythons = [("Leveret", sys.executable), ("Leveret pure", options.pure_python)]
+    pythons = [(LEVERET, sys.executable), ("Leveret pure", options.pure_python)]
     for name, python in pythons:
         if python is None:
             continue
@@ -179,17 +214,19 @@ def main() -> int:
     options = arguments()
     sides.build_generator()
     scenarios = [s for s in SCENARIOS if not options.only or s.name in options.only]
+    _, generator = sides.cores(options.cpus)
     with contextlib.ExitStack() as stack:
         started, versions = start_all(stack, options)
-        found = measure(started, scenarios, options)
-    if not started:
-        say("there is no broker to measure")
-        return 1
+        if not started:
+            say("there is no broker to measure")
+            return 1
+        loads = loads_of(started, generator)
+        found, failures = measure(loads, scenarios, options)
     filesystem = sides.filesystem(options.dir)
     if filesystem == "tmpfs":
         say(f"{options.dir} is on tmpfs, where a sync costs nothing: durable figures mean nothing")
     names = [side.name for side in started]
-    rows = report(found, names, scenarios)
+    rows = report(found, names, list(loads), scenarios)
     about = sides.machine() | {
         "filesystem": filesystem,
         "broker cores": options.cpus,
@@ -197,12 +234,19 @@ def main() -> int:
         "rounds": str(options.rounds),
     }
     if options.json:
-        print(json.dumps({"about": about, "versions": versions, "scenarios": rows}, indent=2))
+        print(
+            json.dumps(
+                {"about": about, "versions": versions, "scenarios": rows, "failures": failures},
+                indent=2,
+            )
+        )
     else:
         print("\n".join(versions))
         print(", ".join(f"{key} {value}" for key, value in about.items()), end="\n\n")
-        print(table(rows, names))
-    return 0
+        print(table(rows, names, list(loads)))
+    for failure in failures:
+        say(f"failed: {failure}")
+    return 1 if failures else 0
 
 
 if __name__ == "__main__":

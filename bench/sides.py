@@ -76,6 +76,29 @@ def generate(
     return figures | {name: float(value) for name, value in _LATENCIES.findall(out)}
 
 
+def has_perf() -> bool:
+    """Whether this Python's Leveret has its own load generator."""
+    command = [sys.executable, "-m", "leveret", "perf", "--help"]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+def perf(
+    side: Side, flags: Sequence[str], queue: str, seconds: float, cpus: set[int]
+) -> dict[str, float]:
+    """Put load on a broker by `leveret perf` and return its figures.  Raises: GeneratorError."""
+    uri = f"amqp://guest:guest@127.0.0.1:{side.port}/%2F"
+    command = [sys.executable, "-m", "leveret", "perf", "-j", "-h", uri, "-u", queue]
+    with placed(cpus):
+        done = subprocess.run(
+            [*command, "-z", str(seconds), *flags], capture_output=True, text=True, check=False
+        )
+    if done.returncode != 0:
+        raise GeneratorError(f"exit code {done.returncode}: {done.stderr.strip()}")
+    found = json.loads(done.stdout)
+    rates = {n: found[f"{n}_per_second"] for n in ("published", "confirmed", "delivered")}
+    return rates | found.get("latency_us", {})
+
+
 @contextlib.contextmanager
 def placed(cpus: set[int]) -> Iterator[None]:
     """Start processes on these cores only: a child has its parent's."""
