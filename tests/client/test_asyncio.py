@@ -490,6 +490,28 @@ async def test_messages_that_nobody_takes_stay_with_the_broker(channel: Channel)
     assert connection.is_reading
 
 
+@in_loop
+async def test_a_connection_that_reads_nothing_closes_at_once(channel: Channel) -> None:
+    connection = channel.connection
+    connection.input_bytes_high = 100_000
+    queue = await own_queue(channel)
+    await fill(channel, queue, *[b"x" * 10_000] * 2000)
+    async with channel.consume(queue):
+        await asyncio.wait_for(until(lambda: not connection.is_reading), SECONDS)
+        await asyncio.wait_for(connection.close(), SECONDS)
+    assert connection.error is None
+
+
+@in_loop
+async def test_a_channel_that_nobody_awaits_any_more_is_closed(channel: Channel) -> None:
+    opening = asyncio.create_task(channel.connection.channel())
+    await asyncio.sleep(0)
+    opening.cancel()
+    await channel.qos(1)
+    await channel.qos(1)
+    assert len(channel.connection.session.channels) == 1
+
+
 async def until(done: Callable[[], bool]) -> None:
     """Let the loop run until `done` says so."""
     for _ in range(10**9):

@@ -110,7 +110,7 @@ class Connection(ShellConnection):
         """Close the connection, with all its channels; does nothing when it has ended."""
         if not self._ended.done():
             self.session.close(code, text)
-            self._flush()
+            self.wrote()
             try:
                 async with asyncio.timeout(self.parameters.connection_timeout_ms / 1000):
                     await asyncio.shield(self._ended)
@@ -142,6 +142,7 @@ class Connection(ShellConnection):
             await future
         except asyncio.CancelledError:
             channel.session.close()
+            self.wrote()
             raise
         return channel
 

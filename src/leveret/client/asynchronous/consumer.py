@@ -8,13 +8,15 @@ else has, are still handed out before the end is raised.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import logging
 from collections import deque
 from typing import TYPE_CHECKING, Self
 
 from leveret.client import requests
-from leveret.client.errors import Closed, ConsumerCancelled
+from leveret.client.errors import ClientError, Closed, ConsumerCancelled
+from leveret.errors import AmqpError
 from leveret.limits import CLIENT_MESSAGE_OVERHEAD_BYTES
 
 if TYPE_CHECKING:
@@ -205,7 +207,9 @@ class Consumer:
         except Exception as error:
             if self._running:
                 log.exception("the callback of consumer %r failed", self.consumer_tag)
-                await self._close()
+                # The channel may end meanwhile; what the callback raised is what counts.
+                with contextlib.suppress(AmqpError, ClientError):
+                    await self._close()
             else:
                 log.warning("consumer %r ended: %s", self.consumer_tag, error)
             raise
