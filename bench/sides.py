@@ -95,8 +95,9 @@ def perf(
     if done.returncode != 0:
         raise GeneratorError(f"exit code {done.returncode}: {done.stderr.strip()}")
     found = json.loads(done.stdout)
-    rates = {n: found[f"{n}_per_second"] for n in ("published", "confirmed", "delivered")}
-    return rates | found.get("latency_us", {})
+    figures = {n: found[f"{n}_per_second"] for n in ("published", "confirmed", "delivered")}
+    figures |= found.get("latency_us", {})
+    return {name: float(value) for name, value in figures.items()}
 
 
 @contextlib.contextmanager
