@@ -26,6 +26,7 @@ from leveret.broker.restore import Restore
 from leveret.broker.users import SALT_BYTES, User, hash_password
 from leveret.clock import Clock
 from leveret.config import Settings
+from leveret.management.listener import UnixListener
 from leveret.server.listener import AmqpListener
 from leveret.server.log import make_log
 from leveret.server.runner import Runner, SyncThread
@@ -94,6 +95,11 @@ class Node:
         self.broker = Broker(Journal(), settings.memory_bytes_max)
         self.failure: StorageFailure | None = None
         self._disk = RealDisk(str(settings.data_dir))
+        self._management = UnixListener(
+            settings.management_socket,
+            self.broker,
+            lambda level, text: getattr(self.log, level)(text),
+        )
         self._stopping = asyncio.Event()
         self._ticker: asyncio.Task[None] | None = None
         self._syncer: asyncio.Task[None] | None = None
@@ -133,12 +139,20 @@ class Node:
             self._log_connection,
         )
         self.port = await self._listener.start(settings.host, settings.port)
+        self._start_management()
         self._ticker = loop.create_task(self._tick())
         if settings.sync == "interval":
             self._syncer = loop.create_task(self._sync_now_and_then())
         gc.set_threshold(GC_THRESHOLD, 20, 100)
         gc.collect()
         gc.freeze()
+
+    def _start_management(self) -> None:
+        """Listen for the HTTP API; a broker that cannot does its work without it."""
+        try:
+            self._management.start()
+        except OSError as error:
+            self.log.warning("the HTTP API cannot listen", reason=str(error))
 
     def _recover(self) -> RecoveryReport:
         restore = Restore(self.broker)
@@ -261,6 +275,7 @@ class Node:
     async def stop(self) -> None:
         """Close the connections, sync, and mark the stop as clean."""
         self._listener.stop()
+        await self._management.stop()
         for task in (self._ticker, self._syncer):
             if task is not None:
                 task.cancel()

@@ -24,6 +24,7 @@ COMMANDS: Final = {
     "publish": "leveret.cli.publish",
     "consume": "leveret.cli.consume",
     "get": "leveret.cli.get",
+    "list": "leveret.cli.listing",
     "perf": "leveret.cli.perf",
 }
 

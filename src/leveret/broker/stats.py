@@ -1,0 +1,204 @@
+"""Snapshots of the model for those who show it: plain values, taken at one moment.
+
+Whoever shows the broker (the HTTP API, metrics) reads these and nothing else of the core.  A long
+listing is taken in slices, so that no call holds the loop: `take` gives the next ones, and what was
+deleted since the listing began is left out.
+
+Invariants: a snapshot holds no part of the core, only numbers, texts and tables that nobody changes
+(arguments are never changed after a declaration).
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from leveret.broker.binding import Binding
+from leveret.broker.broker import Broker
+from leveret.broker.exchange import Exchange
+from leveret.broker.queue import Queue
+from leveret.broker.vhost import Vhost
+
+
+@final
+class QueueStats:
+    """A queue or a stream; sizes are bytes of bodies and properties."""
+
+    def __init__(self, vhost: str, queue: Queue) -> None:
+        self.vhost: Final = vhost
+        self.name: Final = queue.name
+        self.kind: Final = queue.kind
+        self.durable: Final = queue.durable
+        self.exclusive: Final = queue.exclusive
+        self.auto_delete: Final = queue.auto_delete
+        self.arguments: Final = queue.arguments
+        self.consumer_count: Final = len(queue.consumers)
+        self.ready_count: Final = int(queue.ready_count())
+        self.ready_bytes: Final = int(queue.ready_bytes())
+        self.unacked_count: Final = int(queue.unacked_count)
+        self.unacked_bytes: Final = int(queue.unacked_bytes)
+        self.published: Final = int(queue.published)
+        self.delivered: Final = int(queue.delivered)
+        self.delivered_no_ack: Final = int(queue.delivered_no_ack)
+        self.got: Final = int(queue.got)
+        self.redelivered: Final = int(queue.redelivered)
+        self.acked: Final = int(queue.acked)
+
+
+@final
+class ExchangeStats:
+    """An exchange."""
+
+    def __init__(self, vhost: str, exchange: Exchange) -> None:
+        self.vhost: Final = vhost
+        self.name: Final = exchange.name
+        self.kind: Final = exchange.kind
+        self.durable: Final = exchange.durable
+        self.auto_delete: Final = exchange.auto_delete
+        self.internal: Final = exchange.internal
+        self.arguments: Final = exchange.arguments
+        self.published_in: Final = int(exchange.published_in)
+
+
+@final
+class BindingStats:
+    """A binding; `arguments_key` tells apart those that differ in their arguments only."""
+
+    def __init__(
+        self,
+        vhost: str,
+        source: str,
+        destination: str,
+        to_queue: bool,
+        binding_key: str,
+        arguments: dict[str, object],
+        arguments_key: bytes,
+    ) -> None:
+        self.vhost: Final = vhost
+        self.source: Final = source
+        self.destination: Final = destination
+        self.to_queue: Final = to_queue
+        self.binding_key: Final = binding_key
+        self.arguments: Final = arguments
+        self.arguments_key: Final = arguments_key
+
+
+@final
+class Totals:
+    """What there is in all vhosts together."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.connection_count: Final = len(broker.links)
+        self.exchange_count: Final = sum([len(v.exchanges) for v in broker.vhosts.values()])
+        self.queue_count: Final = sum([len(v.queues) for v in broker.vhosts.values()])
+
+
+def _vhosts(broker: Broker, name: str | None) -> list[Vhost]:
+    """Return the vhost of a name, or all; none for a name that is not there."""
+    if name is None:
+        return list(broker.vhosts.values())
+    vhost = broker.vhosts.get(name)
+    return [] if vhost is None else [vhost]
+
+
+def has_vhost(broker: Broker, name: str) -> bool:
+    """Tell whether there is such a vhost."""
+    return name in broker.vhosts
+
+
+def queue_stats(broker: Broker, vhost: str, name: str) -> QueueStats | None:
+    """Return a queue's snapshot; None where there is no such queue."""
+    found = broker.vhosts.get(vhost)
+    queue = None if found is None else found.queues.get(name)
+    return None if queue is None else QueueStats(vhost, queue)
+
+
+@final
+class QueueListing:
+    """The queues of a vhost or of all, in slices."""
+
+    def __init__(self, broker: Broker, vhost: str | None) -> None:
+        self._left: Final = [
+            (v.name, queue) for v in _vhosts(broker, vhost) for queue in v.queues.values()
+        ]
+        self._next: i64 = 0
+
+    def take(self, count: i64) -> list[QueueStats]:
+        """Return the snapshots of the next `count` queues at most; none at the end."""
+        taken: list[QueueStats] = []
+        while len(taken) < count and self._next < len(self._left):
+            vhost, queue = self._left[self._next]
+            self._next += 1
+            if not queue.deleted:
+                taken.append(QueueStats(vhost, queue))
+        return taken
+
+
+@final
+class ExchangeListing:
+    """The exchanges of a vhost or of all, in slices."""
+
+    def __init__(self, broker: Broker, vhost: str | None) -> None:
+        self._left: Final = [
+            (v.name, exchange) for v in _vhosts(broker, vhost) for exchange in v.exchanges.values()
+        ]
+        self._next: i64 = 0
+
+    def take(self, count: i64) -> list[ExchangeStats]:
+        """Return the snapshots of the next `count` exchanges at most; none at the end."""
+        taken: list[ExchangeStats] = []
+        while len(taken) < count and self._next < len(self._left):
+            vhost, exchange = self._left[self._next]
+            self._next += 1
+            if not exchange.deleted:
+                taken.append(ExchangeStats(vhost, exchange))
+        return taken
+
+
+@final
+class BindingListing:
+    """The bindings of a vhost or of all, in slices: of each queue to the default exchange first."""
+
+    def __init__(self, broker: Broker, vhost: str | None) -> None:
+        self._queues: Final = QueueListing(broker, vhost)
+        self._left: Final = [
+            (v.name, binding)
+            for v in _vhosts(broker, vhost)
+            for exchange in v.exchanges.values()
+            for binding in exchange.bindings.values()
+        ]
+        self._next: i64 = 0
+
+    def take(self, count: i64) -> list[BindingStats]:
+        """Return the snapshots of the next `count` bindings at most; none at the end."""
+        taken = [_default_binding(queue) for queue in self._queues.take(count)]
+        while len(taken) < count and self._next < len(self._left):
+            vhost, binding = self._left[self._next]
+            self._next += 1
+            if _is_bound(binding):
+                taken.append(_binding_stats(vhost, binding))
+        return taken
+
+
+def _is_bound(binding: Binding) -> bool:
+    """Tell whether a binding is still there."""
+    return not binding.source.deleted and binding.identity in binding.source.bindings
+
+
+def _binding_stats(vhost: str, binding: Binding) -> BindingStats:
+    """Return the snapshot of a binding."""
+    return BindingStats(
+        vhost,
+        binding.source.name,
+        binding.destination,
+        binding.queue is not None,
+        binding.binding_key,
+        binding.arguments,
+        binding.identity[3],
+    )
+
+
+def _default_binding(queue: QueueStats) -> BindingStats:
+    """Return the binding that each queue has to the default exchange, under its name."""
+    return BindingStats(queue.vhost, "", queue.name, True, queue.name, {}, b"")

@@ -1,0 +1,50 @@
+"""Asking the HTTP API of a broker on this machine, by its Unix socket."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from pathlib import Path
+from typing import Final
+
+from leveret.cli import exits
+from leveret.management.unix_socket import connect
+
+#: How long an answer may take; the first one loads the API.
+ANSWER_SECONDS_MAX: Final = 30.0
+
+
+class UnixConnection(http.client.HTTPConnection):
+    """HTTP over a Unix socket."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__("localhost")
+        self._path = path
+
+    def connect(self) -> None:
+        """Connect to the path.  Raises: OSError."""
+        self.sock = connect(self._path, ANSWER_SECONDS_MAX)
+
+
+def get_json(socket: Path, path: str) -> object:
+    """Return what a path of the API holds.  Raises: Failure."""
+    connection = UnixConnection(socket)
+    try:
+        connection.request("GET", path)
+        response = connection.getresponse()
+        body = response.read()
+    except PermissionError:
+        text = f"{socket} is another user's: only who runs the broker may ask it"
+        raise exits.Failure(text, exits.NO_PERMISSION) from None
+    except (OSError, http.client.HTTPException) as error:
+        text = f"no broker answers at {socket} ({error}); is --data-dir its data directory?"
+        raise exits.Failure(text, exits.UNAVAILABLE) from None
+    finally:
+        connection.close()
+    if response.status == http.client.NOT_FOUND:
+        raise exits.Failure("there is no such vhost", exits.REFUSED)
+    if response.status != http.client.OK:
+        text = f"the broker answered {response.status} {response.reason}"
+        raise exits.Failure(text, exits.UNAVAILABLE)
+    found: object = json.loads(body)
+    return found

@@ -1,0 +1,53 @@
+"""The routes of the HTTP API and what they share: JSON, errors, long listings.
+
+Importing it loads the web framework.  A vhost in a path is percent-encoded (`/` is `%2F`), which
+the framework's routing on the raw path keeps apart from the path's own slashes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
+
+from leveret.management.routes import bindings, connections, exchanges, overview, queues
+from leveret.management.routes.shared import BROKER, json_response
+
+if TYPE_CHECKING:
+    from leveret.broker.broker import Broker
+
+#: Takes a level and a text.
+Log = Callable[[str, str], None]
+
+#: How long a stop waits for requests at hand.
+_STOP_SECONDS = 1.0
+
+
+def make_runner(broker: Broker, log: Log) -> web.AppRunner:
+    """Return the API of a broker, ready to be set up."""
+    app = web.Application(middlewares=[_errors_as_json(log)])
+    app[BROKER] = broker
+    for module in (overview, queues, exchanges, bindings, connections):
+        app.add_routes(module.ROUTES)
+    return web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=_STOP_SECONDS)
+
+
+def _errors_as_json(log: Log) -> Middleware:
+    """Return the middleware that answers errors as RabbitMQ does."""
+
+    @web.middleware
+    async def answer(request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except web.HTTPNotFound:
+            return json_response({"error": "Object Not Found", "reason": "Not Found"}, 404)
+        except web.HTTPException as error:
+            body = {"error": error.reason.lower().replace(" ", "_"), "reason": error.reason}
+            return json_response(body, error.status, dict(error.headers))
+        except Exception as error:  # noqa: BLE001 (a fault of ours must not end the broker)
+            log("error", f"{request.method} {request.path}: {error!r}")
+            return json_response({"error": "internal_error", "reason": "see the log"}, 500)
+
+    return answer

@@ -1,0 +1,1 @@
+"""One file for each thing that the HTTP API shows, by its AMQP word."""

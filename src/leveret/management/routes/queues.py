@@ -1,0 +1,63 @@
+"""`GET /api/queues`, `/api/queues/{vhost}` and `/api/queues/{vhost}/{name}`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from aiohttp import web
+
+from leveret.broker.stats import QueueListing, QueueStats, queue_stats
+from leveret.management.fields import plain
+from leveret.management.routes.shared import BROKER, Row, json_response, stream_rows, vhost_of
+
+
+async def queues(request: web.Request) -> web.StreamResponse:
+    """Return all queues, or those of a vhost."""
+    listing = QueueListing(request.app[BROKER], vhost_of(request))
+    return await stream_rows(request, listing.take, row)
+
+
+async def queue(request: web.Request) -> web.Response:
+    """Return one queue."""
+    name = request.match_info["name"]
+    found = queue_stats(request.app[BROKER], request.match_info["vhost"], name)
+    if found is None:
+        raise web.HTTPNotFound
+    return json_response(row(found))
+
+
+def row(stats: QueueStats) -> Row:
+    """Return a queue as RabbitMQ shows it."""
+    return {
+        "name": stats.name,
+        "vhost": stats.vhost,
+        "type": stats.kind,
+        "durable": stats.durable,
+        "auto_delete": stats.auto_delete,
+        "exclusive": stats.exclusive,
+        "arguments": plain(stats.arguments),
+        "state": "running",
+        "consumers": stats.consumer_count,
+        "messages": stats.ready_count + stats.unacked_count,
+        "messages_ready": stats.ready_count,
+        "messages_unacknowledged": stats.unacked_count,
+        "message_bytes": stats.ready_bytes + stats.unacked_bytes,
+        "message_bytes_ready": stats.ready_bytes,
+        "message_bytes_unacknowledged": stats.unacked_bytes,
+        "message_stats": {
+            "publish": stats.published,
+            "deliver": stats.delivered,
+            "deliver_no_ack": stats.delivered_no_ack,
+            "deliver_get": stats.delivered + stats.delivered_no_ack + stats.got,
+            "get": stats.got,
+            "redeliver": stats.redelivered,
+            "ack": stats.acked,
+        },
+    }
+
+
+ROUTES: Final = (
+    web.get("/api/queues", queues),
+    web.get("/api/queues/{vhost}", queues),
+    web.get("/api/queues/{vhost}/{name}", queue),
+)

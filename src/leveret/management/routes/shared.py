@@ -1,0 +1,60 @@
+"""What the routes share: where the broker is, JSON, and listings that are sent in slices."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from typing import Final, TypeVar
+
+from aiohttp import web
+
+from leveret.broker.broker import Broker
+from leveret.broker.stats import has_vhost
+
+#: The broker that an application shows.
+BROKER: Final = web.AppKey("broker", Broker)
+
+#: Snapshots taken and written before the loop does something else (about 5 ms of work).
+SLICE_ROWS: Final = 500
+
+Row = dict[str, object]
+Stats = TypeVar("Stats")
+
+_HEADERS: Final = {"Cache-Control": "no-cache", "Content-Type": "application/json"}
+
+
+def json_response(
+    body: object, status: int = 200, headers: Mapping[str, str] | None = None
+) -> web.Response:
+    """Return a JSON response."""
+    return web.Response(
+        body=json.dumps(body, ensure_ascii=False).encode(),
+        status=status,
+        headers={**(headers or {}), **_HEADERS},
+    )
+
+
+def vhost_of(request: web.Request) -> str | None:
+    """Return the vhost that the path names; None without.  Raises: HTTPNotFound."""
+    vhost = request.match_info.get("vhost")
+    if vhost is not None and not has_vhost(request.app[BROKER], vhost):
+        raise web.HTTPNotFound
+    return vhost
+
+
+async def stream_rows(
+    request: web.Request, take: Callable[[int], list[Stats]], row: Callable[[Stats], Row]
+) -> web.StreamResponse:
+    """Answer with an array of what `take` gives, slice by slice, so that nobody waits for it."""
+    response = web.StreamResponse(headers=_HEADERS)
+    await response.prepare(request)
+    separator = "["
+    while taken := take(SLICE_ROWS):
+        texts = ",".join([json.dumps(row(stats), ensure_ascii=False) for stats in taken])
+        await response.write((separator + texts).encode())
+        separator = ","
+        await asyncio.sleep(0)
+    await response.write(b"[]" if separator == "[" else b"]")
+    await response.write_eof()
+    return response

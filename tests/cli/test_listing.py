@@ -1,0 +1,94 @@
+"""`leveret list`: tables for people, JSON and tab-separated values for programs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from broker_process import BrokerProcess
+from command_process import Command
+from leveret.cli import exits
+
+
+def test_queues_are_listed_as_a_table(leveret: Command, queue: str) -> None:
+    leveret("publish", queue, "x")
+    lines = leveret("list", "queues").stdout.decode().splitlines()
+    assert lines[0].split() == [
+        "vhost",
+        "name",
+        "type",
+        "messages_ready",
+        "messages_unacknowledged",
+        "consumers",
+    ]
+    assert ["/", queue, "classic", "1", "0", "0"] in [line.split() for line in lines]
+
+
+def test_columns_are_chosen_and_may_lie_deep(leveret: Command, queue: str) -> None:
+    leveret("publish", queue, "x")
+    chosen = ["name", "durable", "message_stats.publish", "arguments"]
+    listed = leveret("list", "queues", *chosen, "--format", "tsv").stdout.decode().splitlines()
+    assert listed[0].split("\t") == chosen
+    assert [queue, "true", "1", "{}"] in [line.split("\t") for line in listed]
+
+
+def test_json_holds_everything_or_what_is_chosen(leveret: Command, queue: str) -> None:
+    everything = json.loads(leveret("list", "queues", "--format", "json").stdout)
+    (row,) = [row for row in everything if row["name"] == queue]
+    assert row["message_stats"]["publish"] == 0
+    chosen = json.loads(leveret("list", "queues", "name", "--format", "json").stdout)
+    assert {"name": queue} in chosen
+
+
+def test_exchanges_bindings_and_connections_are_listed(leveret: Command, queue: str) -> None:
+    leveret("declare", "binding", "amq.topic", queue, "--key", "a.#")
+    exchanges = json.loads(leveret("list", "exchanges", "--format", "json").stdout)
+    assert "amq.topic" in {row["name"] for row in exchanges}
+    bindings = leveret("list", "bindings", "-p", "/", "--format", "tsv").stdout.decode()
+    assert f"/\tamq.topic\tqueue\t{queue}\ta.#\t{{}}" in bindings.splitlines()
+    connections = leveret("list", "connections", "--format", "json")
+    assert json.loads(connections.stdout) == []
+
+
+def test_names_cannot_break_a_line(leveret: Command) -> None:
+    name = "[red]tab\there\\"
+    leveret("declare", "queue", name)
+    listed = leveret("list", "queues", "name", "--format", "tsv").stdout.decode()
+    assert "[red]tab\\there\\\\" in listed.splitlines()
+    assert "[red]tab" in leveret("list", "queues", "name").stdout.decode()
+    leveret("get", name)
+
+
+def test_a_vhost_that_is_not_there_is_refused(leveret: Command) -> None:
+    refused = leveret("list", "queues", "--vhost", "nowhere")
+    assert refused.returncode == exits.REFUSED
+    assert b"no such vhost" in refused.stderr
+
+
+def test_a_column_that_is_not_there_is_refused(leveret: Command, queue: str) -> None:
+    refused = leveret("list", "queues", "nam")
+    assert refused.returncode == exits.USAGE
+    assert b"there is no column 'nam'" in refused.stderr
+
+
+def test_no_broker_is_unavailable(leveret: Command, tmp_path: Path) -> None:
+    refused = leveret("list", "queues", "--data-dir", tmp_path)
+    assert refused.returncode == exits.UNAVAILABLE
+    assert b"no broker answers at" in refused.stderr
+
+
+def test_the_brokers_own_settings_file_leads_to_it(
+    leveret: Command, broker: BrokerProcess, tmp_path: Path
+) -> None:
+    file = tmp_path / "leveret.toml"
+    socket = broker.data_dir / "management.sock"
+    file.write_text(f'management_socket = "{socket}"\n')
+    listed = leveret("list", "exchanges", "--config", file, "--data-dir", tmp_path)
+    assert listed.returncode == 0
+
+
+@pytest.mark.parametrize("form", ["table", "tsv", "json"])
+def test_an_empty_listing_is_no_failure(leveret: Command, form: str) -> None:
+    assert leveret("list", "connections", "--format", form).returncode == 0

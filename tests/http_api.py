@@ -1,0 +1,31 @@
+"""Asking a broker's HTTP API over its Unix socket, as any HTTP client would."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from pathlib import Path
+from typing import Final
+
+from leveret.management import unix_socket
+
+#: How long an answer may take on a busy machine.
+ANSWER_SECONDS_MAX: Final = 30.0
+
+
+class Api(http.client.HTTPConnection):
+    """HTTP over a socket at a path."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__("localhost")
+        self.path = path
+
+    def connect(self) -> None:
+        """Connect to the path."""
+        self.sock = unix_socket.connect(self.path, ANSWER_SECONDS_MAX)
+
+    def answer(self, path: str, method: str = "GET") -> tuple[int, object, http.client.HTTPMessage]:
+        """Return status, JSON and headers of an answer."""
+        self.request(method, path)
+        response = self.getresponse()
+        return response.status, json.loads(response.read()), response.headers
