@@ -48,6 +48,8 @@ class MemoryStream:
     #: Pieces after which a read is interrupted, one entry per read to come.
     interruptions: list[int] = field(default_factory=list)
     reads: list[tuple[int, int]] = field(default_factory=list)
+    #: Offsets that never were a message's, as RabbitMQ has them.
+    left_out: set[int] = field(default_factory=set)
 
     def append(self, *bodies: bytes) -> None:
         """Add messages."""
@@ -110,6 +112,9 @@ class MemoryTransport(Transport):
     def _piece(self, run: list[int]) -> Piece:
         messages = [self._stream.messages[offset] for offset in run]
         return Piece(run[0], run[-1] + 1, self._builder.build(run[0], messages))
+
+    def is_loss(self, missing: int) -> bool:
+        return missing not in self._stream.left_out
 
     def close(self) -> None:
         """Nothing is held."""

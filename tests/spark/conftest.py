@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -19,10 +18,14 @@ from brokers import Broker, running_broker, unique
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from live_stream import LiveStream
     from memory_stream import MemoryStream
 
 if importlib.util.find_spec("pyspark") is None:
     collect_ignore_glob = ["test_*.py"]
+
+
+PASSWORD_ENV = "LEVERET_SPARK_TEST_PASSWORD"
 
 
 @pytest.fixture(scope="session")
@@ -43,8 +46,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """One session for all tests: starting one takes seconds."""
     import leveret.spark
 
-    # Workers find the tests' own modules as the tests do.
-    os.environ["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p.endswith("tests"))
+    # Set before the JVM starts, whose environment the workers get.
+    os.environ[PASSWORD_ENV] = "guest"
     warehouse = tmp_path_factory.mktemp("warehouse")
     config = {"spark.sql.warehouse.dir": str(warehouse), "spark.log.level": "ERROR"}
     session = leveret.spark.session("tests", master="local[2]", fast=True, config=config)
@@ -60,3 +63,14 @@ def memory(name: str) -> Iterator[MemoryStream]:
     STREAMS[name] = MemoryStream()
     yield STREAMS[name]
     del STREAMS[name]
+
+
+@pytest.fixture
+def stream(broker: Broker, name: str) -> Iterator[LiveStream]:
+    """An empty stream on the broker, bound to an exchange of its own."""
+    from live_stream import LiveStream
+
+    live = LiveStream(broker.uri, name, f"{name}-exchange")
+    live.declare()
+    yield live
+    live.delete()

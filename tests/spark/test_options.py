@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 
 import pytest
 
 from leveret.spark.offsets import EARLIEST, LATEST
 from leveret.spark.options import OPTION_NAMES, OptionError, Options, parse_options
+from leveret.spark.schema import PROPERTIES, ROW
 
 URI = "amqp://someone@localhost:5672/%2F"
 LEAST = {"uri": URI, "stream": "orders"}
@@ -140,3 +142,9 @@ def test_no_repr_and_no_error_shows_the_password() -> None:
         with pytest.raises(OptionError) as caught:
             parsed(**options)
         assert "s3cret" not in str(caught.value)
+
+
+def test_every_option_and_column_is_documented() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "spark.md").read_text()
+    names = [*OPTION_NAMES, *ROW.names, *PROPERTIES.names]
+    assert [name for name in names if f"`{name}`" not in page] == []

@@ -94,6 +94,15 @@ def test_missing_messages_are_an_error_or_passed_over(
     assert text in caplog.text
 
 
+def test_offsets_that_never_were_messages_are_no_loss() -> None:
+    """RabbitMQ stores notes of its own in a stream, under an offset each."""
+    stream = filled(20)
+    stream.left_out = {0, 10, 19}
+    for offset in stream.left_out:
+        del stream.messages[offset]
+    assert read(stream, 0, 20)[0] == [o for o in range(20) if o not in stream.left_out]
+
+
 def test_a_broker_that_stays_away_is_no_data_loss() -> None:
     stream = filled(10)
     stream.interruptions = [0] * 4

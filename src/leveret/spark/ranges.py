@@ -29,8 +29,8 @@ def report_data_loss(options: Options, what: str) -> None:
     text = f"stream {options.stream!r}: {what}"
     if options.fail_on_data_loss:
         raise DataLossError(
-            f"{text}. They were removed by the stream's retention, or the stream was deleted and "
-            "made again. To go on without them, set failOnDataLoss to false."
+            f"{text}. They were removed by retention or damaged on disk, or the stream was deleted "
+            "and made again. To go on without them, set failOnDataLoss to false."
         )
     log.warning("%s; failOnDataLoss is false, so reading goes on", text)
 
@@ -51,19 +51,19 @@ def read_range(
     while position < end:
         try:
             for piece in transport.read(position, end):
-                _check_gap(options, position, piece.start)
+                _check_gap(transport, options, position, piece.start)
                 position = piece.end
                 retries.succeeded()
                 yield piece.batch
-            _check_gap(options, position, end)
+            _check_gap(transport, options, position, end)
             position = end
         except Interrupted as error:
             retries.failed(error)
 
 
-def _check_gap(options: Options, expected: int, came: int) -> None:
+def _check_gap(transport: Transport, options: Options, expected: int, came: int) -> None:
     """Compare the offset that came with the one that was to come.  Raises: DataLossError."""
     if came < expected:
         raise AssertionError("a transport yields each offset at most once and in order")
-    if came > expected:
+    if came > expected and transport.is_loss(expected):
         report_data_loss(options, f"the messages {expected} to {came - 1} are missing")

@@ -1,12 +1,14 @@
 """Streams over AMQP 0-9-1: a consumer attached at an offset, acks as credit.
 
-It works with Leveret and with RabbitMQ, which differ in two points:
+It works with Leveret and with RabbitMQ, which differ in three points:
 
 - `x-stream-offset: last` starts at the last message on Leveret, and on RabbitMQ at the last chunk,
   so that there one reads on until nothing comes for a moment;
 - a passive declare counts a stream's messages exactly on Leveret; RabbitMQ's count is some seconds
   old (3.10 says 0 right after a thousand confirmed messages), so that there a stream counts as
-  empty only when nothing came for a while.
+  empty only when nothing came for a while;
+- RabbitMQ leaves out offsets: at the start of a segment it stores notes of its own in the stream
+  under an offset each, so that there only what lies before the first message is lost.
 
 Invariants: what is read is below the broker's own mark of what is safe, because the broker delivers
 nothing else; an offset that comes again is dropped.
@@ -105,6 +107,10 @@ class AmqpTransport(Transport):
     def _is_leveret(self) -> bool:
         properties = self._connected().server_properties
         return "Leveret" in f"{properties.get('product')} {properties.get('platform')}"
+
+    def is_loss(self, missing: int) -> bool:
+        """Tell whether an offset was a message's.  Raises: Interrupted; NotFound (404)."""
+        return self._is_leveret or self.earliest() > missing
 
     # -- reading -----------------------------------------------------------------------------------
 

@@ -70,6 +70,13 @@ class Transport(ABC):
         Raises: Interrupted, after which a new call may go on; NotFound (404).
         """
 
+    def is_loss(self, missing: int) -> bool:
+        """Tell whether an offset that did not come was a message's, and not one left out.
+
+        Raises: Interrupted; NotFound (404).
+        """
+        return True
+
     @abstractmethod
     def close(self) -> None:
         """Let go of the connection."""

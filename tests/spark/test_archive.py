@@ -1,0 +1,76 @@
+"""The archive: every message once, whatever was lost of the last run."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from leveret.client import BasicProperties
+from leveret.pipelines import archive
+from leveret.pipelines.source import read_archive
+from live_stream import LiveStream, Sent
+
+
+def archived(spark: SparkSession, path: Path) -> list[tuple[int, bytes]]:
+    rows = read_archive(spark, path).orderBy("offset").collect()
+    return [(row["offset"], row["body"]) for row in rows]
+
+
+def test_archiving_again_adds_what_is_new_and_only_that(
+    spark: SparkSession, stream: LiveStream, tmp_path: Path
+) -> None:
+    bodies = stream.publish_numbers(0, 25)
+    result = archive(spark, stream.uri, stream.name, tmp_path, max_offsets_per_trigger=10)
+    assert (result.records, result.batches, result.next_offset) == (25, 3, 25)
+    again = archive(spark, stream.uri, stream.name, tmp_path)
+    assert (again.records, again.batches, again.next_offset) == (0, 0, 25)
+    bodies += stream.publish_numbers(25, 30)
+    more = archive(spark, stream.uri, stream.name, tmp_path)
+    assert (more.records, more.batches, more.next_offset) == (5, 1, 30)
+    assert archived(spark, tmp_path) == list(enumerate(bodies))
+
+
+@pytest.mark.parametrize("sink_knows", [True, False])
+def test_a_run_that_was_cut_short_repeats_nothing(
+    spark: SparkSession, stream: LiveStream, tmp_path: Path, sink_knows: bool
+) -> None:
+    """A crash before the batch's commit, after or before the sink took note of its files."""
+    bodies = stream.publish_numbers(0, 25)
+    archive(spark, stream.uri, stream.name, tmp_path, max_offsets_per_trigger=10)
+    lost = [*(tmp_path / "_checkpoint" / "commits").glob("*2*")]
+    if not sink_knows:
+        lost += (tmp_path / "_spark_metadata").glob("*2*")
+    assert lost
+    for file in lost:
+        file.unlink()
+    bodies += stream.publish_numbers(25, 30)
+    archive(spark, stream.uri, stream.name, tmp_path, max_offsets_per_trigger=10)
+    assert archived(spark, tmp_path) == list(enumerate(bodies))
+
+
+def test_another_checkpoint_is_refused(
+    spark: SparkSession, stream: LiveStream, tmp_path: Path
+) -> None:
+    """The sink would skip batches whose numbers it knows: messages would be left out."""
+    stream.publish_numbers(0, 3)
+    archive(spark, stream.uri, stream.name, tmp_path / "archive")
+    with pytest.raises(ValueError, match="is not its checkpoint"):
+        archive(spark, stream.uri, stream.name, tmp_path / "archive", checkpoint=tmp_path / "other")
+
+
+def test_rows_are_filed_by_stream_and_day_with_all_their_columns(
+    spark: SparkSession, stream: LiveStream, tmp_path: Path
+) -> None:
+    stamped = BasicProperties(timestamp=1_700_000_000, headers={"a": "b"}, priority=1)
+    stream.publish([Sent(b"\x00\xff", "k.l", stamped)])
+    archive(spark, stream.uri, stream.name, tmp_path)
+    (row,) = read_archive(spark, tmp_path).collect()
+    assert (row["stream"], row["body"], row["routing_key"]) == (stream.name, b"\x00\xff", "k.l")
+    assert (row["headers"], row["properties"]["priority"]) == ({"a": "b"}, 1)
+    by_broker = row["timestamp"] is not None
+    day = datetime.now(tz=UTC).date() if by_broker else datetime(2023, 11, 14, tzinfo=UTC).date()
+    assert row["date"] == day
+    assert (tmp_path / f"stream={stream.name}" / f"date={day}").is_dir()
