@@ -39,6 +39,7 @@ class Queue:
     refs: list[ChunkRef] = field(default_factory=list)
     acked: RangeSet = field(default_factory=RangeSet)
     chunked_below: int = 0
+    rechunk: bool = False
     first_offset: int = 0
 
     def drop(self, sequence: int) -> None:
@@ -133,9 +134,17 @@ class State(Replay):
     def chunk(self, queue_id: int, ref: ChunkRef) -> bool:
         if queue_id not in self.queues:
             return False
-        self.queues[queue_id].refs.append(ref)
-        self.queues[queue_id].chunked_below = int(ref.last) + 1
+        if not self.queues[queue_id].rechunk:
+            self.queues[queue_id].refs.append(ref)
+            self.queues[queue_id].chunked_below = int(ref.last) + 1
         return True
+
+    def chunk_lost(self, queue_id: int, _ref: ChunkRef) -> None:
+        queue = self.queues[queue_id]
+        if not queue.rechunk:
+            queue.rechunk = True
+            queue.refs.pop()
+            queue.chunked_below = int(queue.refs[-1].last) + 1 if queue.refs else 0
 
     def chunk_message(
         self,

@@ -286,6 +286,28 @@ def test_any_flipped_bit_of_a_segment_costs_a_message_or_its_chunk() -> None:
     assert lost_most == 5
 
 
+def test_a_damaged_chunk_costs_nothing_while_the_journal_still_has_its_messages() -> None:
+    """The journal of the previous generation is replayed when a chunk of this one is bad."""
+    store = filled(5)
+    store.checkpoint()
+    store.ack(1, 4, 4)
+    store.delete_queue(2)
+    store.define_queue(3, "two")
+    store.publish(message(b"later"), 1, 3)
+    store.sync()
+    whole = image_of(store)
+    path = segment_path(1)
+    for position in range(0, len(whole.files[path]), STRIDE):
+        broken = bytearray(whole.files[path])
+        broken[position] ^= 1 << (position % 8)
+        after = Store(RecordingDisk(Image({**whole.files, path: bytes(broken)}, whole.folders)))
+        assert after.state.seen() == store.state.seen()
+        assert after.state.orphans == {}
+        after.checkpoint()
+        after.sync()
+        assert again(after).state.seen() == store.state.seen()
+
+
 def test_a_lost_segment_is_named() -> None:
     store = filled(5)
     store.checkpoint()

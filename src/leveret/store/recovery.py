@@ -7,6 +7,8 @@ what was told to the broker cannot be lost any more.  So a recovery that is cut 
 simply done again.
 
 A bad group with a true one after it that calls it durable is damage; without one, a crash tore it.
+A damaged snapshot costs nothing, and a damaged chunk nothing that was chunked since the previous
+generation, for that generation and its journal are still there.
 
 It runs before the broker listens, in slices all the same; it holds one file at a time.
 """
@@ -120,12 +122,15 @@ class Recovery:
         self._acked: dict[int, RangeSet] = {}
         self._head = SnapshotHead(0, 1, 1, 0)
         self._durable: i64 = 0
+        self._chunk_lost = False
 
     def run(self) -> Iterator[None]:
         """Recover; yield after each slice of `SLICE_MESSAGES` records."""
         self._open()
         for _ in self._load_snapshot():
             yield
+        if self._chunk_lost:
+            self._head = self._earlier_head()
         for _ in self._replay_journal():
             yield
         self._sort_damages()
@@ -175,6 +180,21 @@ class Recovery:
             self.report.segments_used |= self.report.segments_found
             for _ in self._tell_snapshot(self._scan_snapshot(names[-1])):
                 yield
+
+    def _earlier_head(self) -> SnapshotHead:
+        """Return from where the journal is to be replayed because a chunk is damaged.
+
+        The journal of the previous generation is still there and holds what went to chunks since.
+        To replay more than is needed changes nothing.
+        """
+        for name in reversed(self._disk.list(STATE_DIR)):
+            if 0 <= state_generation(name) < self._head.generation:
+                scan = self._scan_snapshot(name)
+                if scan.next() and scan.kind == SNAPSHOT:
+                    return read_snapshot_head(scan.data, scan.start)
+        if journal_name(1) in self._disk.list(JOURNAL_DIR):
+            return SnapshotHead(0, 1, 1, 0)
+        return self._head
 
     def _scan_snapshot(self, name: str) -> JournalScan:
         """Return a scan over the snapshot called `name`."""
@@ -236,8 +256,9 @@ class Recovery:
         queue_id = read_i64_le(data, at)
         ref = read_chunk_ref(data, at + 8)
         self.report.segments_used.add(int(ref.file_number))
-        self._applier.chunked.setdefault(int(queue_id), RangeSet()).add(ref.first, ref.last)
+        chunked = self._applier.chunked.setdefault(int(queue_id), RangeSet())
         if not self._replay.chunk(queue_id, ref):
+            chunked.add(ref.first, ref.last)
             return 0
         raw = b""
         try:
@@ -249,12 +270,19 @@ class Recovery:
             what = f"the chunk {ref.first}-{ref.last} of queue {queue_id}: {error}"
             path = segment_path(int(ref.file_number))
             self._keep(Damage(path, ref.position, ref.size, what, ref.count), raw)
+            self._lose_chunk(queue_id, ref)
             return 0
-        self._tell_chunk_messages(queue_id, ref, chunk)
+        self._tell_chunk_messages(queue_id, ref, chunk, chunked)
         return ref.count
 
-    def _tell_chunk_messages(self, queue_id: i64, ref: ChunkRef, chunk: Chunk) -> None:
-        """Tell the live messages of a chunk; those that do not check are kept apart."""
+    def _tell_chunk_messages(
+        self, queue_id: i64, ref: ChunkRef, chunk: Chunk, chunked: RangeSet
+    ) -> None:
+        """Tell the live messages of a chunk; those that do not check are kept apart.
+
+        All its sequences but those count as `chunked`: what lies between them is gone.
+        """
+        first: i64 = ref.first
         acked = self._acked.get(int(queue_id))
         lost: list[str] = []
         for index in range(chunk.count):
@@ -265,6 +293,8 @@ class Recovery:
                 message = chunk.message(index)
             except RecordDamaged:
                 lost.append(str(sequence))
+                chunked.add(first, sequence - 1)
+                first = sequence + 1
                 continue
             self._replay.chunk_message(
                 queue_id,
@@ -274,11 +304,18 @@ class Recovery:
                 chunk.expiry_ms(index),
                 chunk.priority(index),
             )
+        chunked.add(first, ref.last)
         if lost:
+            self._lose_chunk(queue_id, ref)
             what = f"of queue {queue_id} the messages {', '.join(lost[:20])}"
             path = segment_path(int(ref.file_number))
             damage = Damage(path, ref.position, ref.size, what, len(lost))
             self._keep(damage, chunk.data)
+
+    def _lose_chunk(self, queue_id: i64, ref: ChunkRef) -> None:
+        """Let the broker write the messages anew, and the journal tell what it still can."""
+        self._chunk_lost = True
+        self._replay.chunk_lost(queue_id, ref)
 
     # -- journal -----------------------------------------------------------------------------------
 
@@ -300,6 +337,7 @@ class Recovery:
             group = scan.group
             self.report.groups += scan.groups
             self.report.journal_bytes += len(scan.data)
+            scan.data = b""
             self._durable = max(self._durable, scan.durable)
         self.report.next_group = group + 1
         self.report.clean_stop = self._applier.clean_stop

@@ -97,6 +97,14 @@ class Replay(ABC):
     def chunk(self, queue_id: i64, ref: ChunkRef) -> bool:
         """Learn where older messages of a queue lie; return True to be given them now."""
 
+    def chunk_lost(self, queue_id: i64, ref: ChunkRef) -> None:  # noqa: B027
+        """Learn that the chunk just told is damaged: neither it nor a later one is to be kept.
+
+        What is told of the queue from here on, by `chunk_message` or by `publish` from an older
+        part of the journal, is to be handed over again by the next checkpoint; while it is not,
+        what can be saved is saved at each start that still has that part.
+        """
+
     @abstractmethod
     def chunk_message(
         self,
