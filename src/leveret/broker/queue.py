@@ -108,8 +108,8 @@ class Queue(Dispatcher):
         """Hear that a checkpoint wrote some of the messages to a chunk."""
         raise RuntimeError("a queue type keeps its chunks")
 
-    def attach(self, consumer: Consumer) -> None:
-        """Hear that `consumer` was added."""
+    def attach(self, consumer: Consumer, where: str) -> None:
+        """Hear that `consumer` is about to be added; `where` names the queue in an error."""
 
     def detach(self, consumer: Consumer) -> None:
         """Hear that `consumer` was removed."""
@@ -121,7 +121,7 @@ class Queue(Dispatcher):
         """
         if self.exclusive_consumer or (consumer.exclusive and self.consumers):
             raise AccessRefused(f"{where} in exclusive use")
-        self.attach(consumer)
+        self.attach(consumer, where)
         self.consumers.append(consumer)
         self.exclusive_consumer = consumer.exclusive
         self.had_consumer = True

@@ -362,26 +362,24 @@ class Stream(Queue):
 
     # -- reading ----------------------------------------------------------------------------------
 
-    def attach(self, consumer: Consumer) -> None:
+    def attach(self, consumer: Consumer, where: str) -> None:
         """Place a new consumer by its `x-stream-offset`.
 
         Raises: NotImplementedFault (540) without acks; PreconditionFailed (406) without prefetch
         or for an offset that is none.
         """
         if consumer.no_ack:
-            raise NotImplementedFault(
-                f"automatic acknowledgement not supported by stream queue '{self.name}'"
-            )
+            raise NotImplementedFault(f"automatic acknowledgement not supported by stream {where}")
         if consumer.prefetch_count <= 0:
-            raise PreconditionFailed(f"consumer prefetch count is not set for queue '{self.name}'")
-        start = self.start_offset(consumer.arguments.get("x-stream-offset", "next"))
+            raise PreconditionFailed(f"consumer prefetch count is not set for {where}")
+        start = self.start_offset(consumer.arguments.get("x-stream-offset", "next"), where)
         self.readers[consumer] = StreamReader(self, start)
 
     def detach(self, consumer: Consumer) -> None:
         """Forget a consumer's place."""
         self.readers.pop(consumer, None)
 
-    def start_offset(self, wanted: object) -> i64:
+    def start_offset(self, wanted: object, where: str) -> i64:
         """Return the offset at which a consumer starts that asked for `wanted`.
 
         Raises: PreconditionFailed (406).
@@ -401,7 +399,7 @@ class Stream(Queue):
                 return self._offset_at(self.turn.now_ms - age_seconds(wanted) * 1000)
             except ValueError:
                 pass
-        raise PreconditionFailed(f"invalid arg 'x-stream-offset' for queue '{self.name}'")
+        raise PreconditionFailed(f"invalid arg 'x-stream-offset' for {where}")
 
     def _offset_at(self, timestamp_ms: i64) -> i64:
         """Return the first offset of the first block that reaches `timestamp_ms`.

@@ -214,7 +214,7 @@ class Vhost:
         if not name:
             raise AccessRefused("operation not permitted on the default exchange")
         if name.startswith("amq."):
-            raise AccessRefused(f"exchange name '{name}' contains reserved prefix 'amq.*'")
+            raise AccessRefused(f"deletion of system {self.exchange_label(name)} not allowed")
         exchange = self.exchanges.get(name)
         if exchange is None:
             self._wait_for_removal()
