@@ -93,6 +93,12 @@ class Options:
 
 def parse_options(raw: Mapping[str, str]) -> Options:
     """Return what the options say.  Raises: OptionError."""
+    if "provider" in raw:
+        # Spark 4.3.0 gives these options when a table is made, and none when it is read.
+        raise OptionError(
+            "CREATE TABLE makes no table that Spark could read: it keeps no options for a Python "
+            "source. Use CREATE TEMPORARY VIEW … USING leveret OPTIONS (…)"
+        )
     texts = _by_name(raw)
     for name in ("uri", "stream"):
         if name not in texts:

@@ -6,6 +6,8 @@ driver decides is set.  A session that runs already is returned as it is.
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import os
 import sys
 import tempfile
@@ -60,7 +62,10 @@ def session(
 
     Raises: JavaError when there is no Java; ImportError without PySpark.
     """
-    from pyspark.sql import SparkSession
+    try:
+        from pyspark.sql import SparkSession
+    except ModuleNotFoundError as error:
+        raise ImportError(f"{error}: install PySpark by pip install 'leveret[spark]'") from error
 
     local = master.startswith("local")
     _prepare_environment(local)
@@ -110,13 +115,11 @@ def _overlay(cache: Path) -> Path:
     import pyspark
 
     home = Path(pyspark.__file__).parent
-    overlay = cache / f"spark-{pyspark.__version__}"
+    # Each installation has its own, so that no link is ever changed under a JVM that runs by it.
+    tag = hashlib.sha256(str(home).encode()).hexdigest()[:12]
+    overlay = cache / f"spark-{pyspark.__version__}-{tag}"
     overlay.mkdir(parents=True, exist_ok=True)
     for name in ("bin", "jars", "sbin"):
-        link = overlay / name
-        if not link.is_symlink() or link.readlink() != home / name:
-            made = Path(tempfile.mkdtemp(dir=cache)) / name
-            made.symlink_to(home / name)
-            made.replace(link)
-            made.parent.rmdir()
+        with contextlib.suppress(FileExistsError):
+            (overlay / name).symlink_to(home / name)
     return overlay
