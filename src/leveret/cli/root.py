@@ -26,6 +26,7 @@ COMMANDS: Final = {
     "get": "leveret.cli.get",
     "list": "leveret.cli.listing",
     "perf": "leveret.cli.perf",
+    "demo": "leveret.cli.demo",
 }
 
 #: What click gives to a wrong command line.

@@ -1,0 +1,49 @@
+"""`leveret demo`: the whole way of real log lines, with a crash on it, and every count checked."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from leveret.cli import exits
+
+Input = Annotated[
+    Path | None,
+    typer.Option(
+        "--input",
+        metavar="DIR",
+        help="Text files whose lines are the messages; else logs that are found, else a sample.",
+    ),
+]
+Output = Annotated[
+    Path | None,
+    typer.Option(
+        "--output", metavar="DIR", help="Keep data, archive and report there (default: nothing)."
+    ),
+]
+WithoutSpark = Annotated[
+    bool, typer.Option("--without-spark", help="Leave the archive and the report out.")
+]
+
+
+def demo(input_: Input = None, output: Output = None, without_spark: WithoutSpark = False) -> int:
+    """Publish log lines through a broker that is killed on the way; archive and report them.
+
+    It ends with 0 only if every check holds: nothing lost, nothing altered, nothing invented.
+    """
+    if not without_spark and importlib.util.find_spec("pyspark") is None:
+        text = "the demo needs PySpark (pip install 'leveret[spark,jdk]'), or --without-spark"
+        raise exits.Failure(text, exits.UNAVAILABLE)
+    from leveret.cli.demo.run import run
+
+    return run(input_, output, spark=not without_spark)
+
+
+def app() -> typer.Typer:
+    """Return the command."""
+    made = typer.Typer(rich_markup_mode=None, add_completion=False)
+    made.command("demo")(demo)
+    return made

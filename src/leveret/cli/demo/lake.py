@@ -1,0 +1,104 @@
+"""The Spark part of the demo: the stream to Parquet, and a report on it, both checked."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from leveret.cli.demo.checks import Checks
+from leveret.cli.demo.lines import Line
+from leveret.cli.demo.topology import EXCHANGE, STREAM
+
+if TYPE_CHECKING:
+    from leveret.pipelines.report import Report
+
+#: The whole run takes seconds, so a window is one.
+_WINDOW: Final = "1 second"
+
+
+@dataclass(frozen=True, slots=True)
+class Archived:
+    """One message as it came back from the Parquet files."""
+
+    offset: int
+    message_id: str
+    routing_key: str
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Lake:
+    """What Spark made of the stream."""
+
+    rows: tuple[Archived, ...]
+    batches: int
+    report: Report
+
+
+def run_spark(uri: str, directory: Path) -> Lake:
+    """Archive the stream into `directory`, read it back, and report on it.  Raises what Spark does.
+
+    The report is on the archive and goes to `report.html` as well.
+    """
+    from leveret.pipelines.archive import archive
+    from leveret.pipelines.report import report
+    from leveret.pipelines.source import read_archive
+    from leveret.spark.session import session
+
+    spark = session("leveret demo", fast=True)
+    try:
+        path = directory / "archive"
+        archived = archive(spark, uri, STREAM, path)
+        chosen = read_archive(spark, path).select(
+            "offset", "properties.message_id", "routing_key", "body"
+        )
+        rows = tuple(
+            Archived(row["offset"], row["message_id"], row["routing_key"], bytes(row["body"]))
+            for row in chosen.toArrow().to_pylist()
+        )
+        found = report(spark, path=path, window=_WINDOW, html_path=directory / "report.html")
+        return Lake(rows, archived.batches, found)
+    finally:
+        spark.stop()
+
+
+def check_lake(lake: Lake, lines: tuple[Line, ...], sent_again: set[str], checks: Checks) -> None:
+    """Compare the archive and the report with what was published."""
+    published = {line.message_id: line for line in lines}
+    counts = Counter(row.message_id for row in lake.rows)
+    offsets = sorted(row.offset for row in lake.rows)
+    checks.equal("lines in the Parquet archive", len(counts.keys() & published), len(lines))
+    altered = sum(not _same(row, published.get(row.message_id)) for row in lake.rows)
+    checks.equal("archived lines altered or never published", altered, 0)
+    checks.add(
+        "each offset of the stream archived exactly once",
+        f"{len(offsets):,} in {lake.batches} batches",
+        offsets == list(range(len(offsets))),
+    )
+    repeats = {message_id for message_id, count in counts.items() if count > 1}
+    checks.add(
+        "repeats in the stream are publishes sent again",
+        f"{len(lake.rows) - len(counts):,}",
+        repeats <= sent_again,
+    )
+    _check_report(lake, checks)
+
+
+def _same(row: Archived, line: Line | None) -> bool:
+    """Tell whether an archived message is the published line."""
+    return line is not None and (row.body, row.routing_key) == (line.body, line.routing_key)
+
+
+def _check_report(lake: Lake, checks: Checks) -> None:
+    """Compare the report with the archive, counted here."""
+    report = lake.report
+    checks.equal("messages in the report", report.messages, len(lake.rows))
+    checks.equal("bytes in the report", report.bytes, sum(len(row.body) for row in lake.rows))
+    wanted = Counter(row.routing_key for row in lake.rows)
+    found = {key.routing_key: key.messages for key in report.keys if key.exchange == EXCHANGE}
+    right = report.keys_total == len(wanted) and all(
+        wanted[key] == count for key, count in found.items()
+    )
+    checks.add("messages by routing key in the report", f"{report.keys_total} keys", right)

@@ -1,0 +1,179 @@
+"""The messages of the demo: lines of log files, each with its source and its severity.
+
+A line is bytes: it need not be UTF-8, and nothing but the line feed after it is left out, so that
+the lines of a file put together are the file again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from leveret.cli import exits
+
+#: Where logs are looked for unless a directory is named: real ones that lie beside the project,
+#: then this machine's own.
+PLACES: Final = (Path("../shared/data/loghub"), Path("/var/log"))
+
+#: More lines than this are left out, and that is said: the demo is to end in minutes.
+LINES_MAX: Final = 100_000
+
+#: Larger files are left out.
+FILE_BYTES_MAX: Final = 64 * 1024 * 1024
+
+#: A severity stands near the start of a line; further on it is part of somebody's text.
+_HEAD_BYTES: Final = 140
+
+_WORDS: Final = {
+    b"FATAL": "fatal",
+    b"CRITICAL": "fatal",
+    b"EMERG": "fatal",
+    b"ALERT": "fatal",
+    b"SEVERE": "error",
+    b"ERROR": "error",
+    b"ERR": "error",
+    b"WARNING": "warning",
+    b"WARN": "warning",
+    b"NOTICE": "notice",
+    b"INFO": "info",
+    b"DEBUG": "debug",
+    b"TRACE": "debug",
+}
+_ANDROID: Final = {
+    b"V": "debug",
+    b"D": "debug",
+    b"I": "info",
+    b"W": "warning",
+    b"E": "error",
+    b"F": "fatal",
+}
+_NAMES: Final = b"|".join(_WORDS)
+
+#: Capitals anywhere, small letters in brackets, or a word alone between comma and spaces.
+_SEVERITY: Final = re.compile(
+    rb"\b(" + _NAMES + rb")\b|\[((?i:" + _NAMES + rb"))\]|, ((?i:" + _NAMES + rb"))  "
+)
+_LOGCAT: Final = re.compile(rb"\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} +\d+ +\d+ ([VDIWEF]) ")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One message: its identity `<source>-<number>`, its routing key and its body."""
+
+    message_id: str
+    source: str
+    routing_key: str
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """The lines of all files in order, and what to say of where they are from."""
+
+    lines: tuple[Line, ...]
+    origin: str
+    sources: tuple[str, ...]
+
+
+def read_input(directory: Path | None) -> Input:
+    """Return the lines of `directory`, else of the first place that has some, else a sample.
+
+    Raises: Failure when `directory` has none.
+    """
+    if directory is not None:
+        found = _read(directory)
+        if not found.lines:
+            raise exits.Failure(f"{directory} holds no text files", exits.NO_INPUT)
+        return found
+    for place in PLACES:
+        found = _read(place)
+        if found.lines:
+            return found
+    return _sample()
+
+
+def severity(body: bytes) -> str:
+    """Return the severity that a line carries, `unknown` where it carries none."""
+    if logcat := _LOGCAT.match(body):
+        return _ANDROID[logcat[1]]
+    found = _SEVERITY.search(body[:_HEAD_BYTES])
+    if found is None:
+        return "unknown"
+    return _WORDS[(found[1] or found[2] or found[3]).upper()]
+
+
+def source_name(path: Path) -> str:
+    """Return the word of a routing key that a file stands for."""
+    return re.sub(r"[^a-z0-9]+", "-", path.stem.lower()).strip("-") or "log"
+
+
+def split_lines(data: bytes) -> list[bytes]:
+    """Return the lines of a file without the line feeds between them."""
+    lines = data.split(b"\n")
+    return lines[:-1] if lines[-1] == b"" else lines
+
+
+def _read(directory: Path) -> Input:
+    """Return the lines of the text files in a directory and below."""
+    lines: list[Line] = []
+    sources: list[str] = []
+    left_out = False
+    for path, data in _text_files(directory):
+        if len(lines) == LINES_MAX:
+            left_out = True
+            break
+        name = _unused(source_name(path), sources)
+        sources.append(name)
+        bodies = split_lines(data)
+        room = LINES_MAX - len(lines)
+        left_out = len(bodies) > room
+        lines += [_line(name, number, body) for number, body in enumerate(bodies[:room], 1)]
+    origin = f"{len(sources)} file{'s' * (len(sources) != 1)} in {directory}"
+    if left_out:
+        origin += f" (the first {LINES_MAX:,} lines)"
+    return Input(tuple(lines), origin, tuple(sources))
+
+
+def _text_files(directory: Path) -> Iterator[tuple[Path, bytes]]:
+    """Yield the files that can be read and hold text."""
+    for path in sorted(directory.rglob("*")):
+        try:
+            if not path.is_file() or not 0 < path.stat().st_size <= FILE_BYTES_MAX:
+                continue
+            data = path.read_bytes()
+        except OSError:
+            continue
+        # Journals, archives and databases hold zeros soon.
+        if b"\0" not in data[:65_536]:
+            yield path, data
+
+
+def _unused(name: str, taken: Iterable[str]) -> str:
+    """Return a name that no other file has."""
+    used = set(taken)
+    number = 2
+    unused = name
+    while unused in used:
+        unused = f"{name}-{number}"
+        number += 1
+    return unused
+
+
+def _line(source: str, number: int, body: bytes) -> Line:
+    """Return a line as a message."""
+    return Line(f"{source}-{number}", source, f"{source}.{severity(body)}", body)
+
+
+def _sample() -> Input:
+    """Return lines made on the spot, for machines without any log."""
+    kinds = (b"INFO request served", b"WARN slow answer", b"ERROR no answer", b"job done")
+    lines = [
+        _line(source, number, b"2026-01-01 00:00:%02d %s n=%d" % (number % 60, text, number))
+        for source in ("api", "billing", "mail", "search")
+        for number, text in ((n, kinds[n * n % 7 % len(kinds)]) for n in range(1, 2501))
+    ]
+    origin = "a sample made on the spot, because no logs were found"
+    return Input(tuple(lines), origin, ("api", "billing", "mail", "search"))

@@ -1,0 +1,196 @@
+"""The run of the demo, stage by stage."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from leveret.cli import exits
+from leveret.cli.demo import topology
+from leveret.cli.demo.checks import Checks
+from leveret.cli.demo.lake import Lake, check_lake, run_spark
+from leveret.cli.demo.lines import Input, read_input
+from leveret.cli.demo.node import Node
+from leveret.cli.demo.traffic import BATCH, Client, Publisher, Worker, wait_for
+from leveret.client.blocking import connect
+
+#: How long the messages may take through broker, crash and workers.
+_TRAFFIC_SECONDS_MAX: Final = 120.0
+
+#: Keys of the report that are printed.
+_KEYS_SHOWN: Final = 10
+
+#: SIGKILL, as a process's exit code tells it.
+_KILLED: Final = -9
+
+
+def run(directory: Path | None, output: Path | None, *, spark: bool) -> int:
+    """Run the demo; return the exit code.  Raises: Failure."""
+    console = Console(highlight=False)
+    began = time.monotonic()
+    found = read_input(directory)
+    checks = Checks()
+    with _workplace(output) as place:
+        node = Node(place)
+        try:
+            _run(node, place, found, checks, console, spark)
+        finally:
+            node.kill()
+    console.print()
+    checks.print(console)
+    if output is not None:
+        console.print(f"kept in {output}: data, broker.log" + ", archive, report.html" * spark)
+    console.print(f"done in {time.monotonic() - began:.0f} s")
+    return exits.OK if checks.hold else exits.NOTHING
+
+
+@contextmanager
+def _workplace(output: Path | None) -> Iterator[Path]:
+    """Give a directory: `output`, which must be new or empty, or one that is removed at the end."""
+    if output is None:
+        place = Path(tempfile.mkdtemp(prefix="leveret-demo-"))
+        try:
+            yield place
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
+        return
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        filled = any(output.iterdir())
+    except OSError as error:
+        raise exits.Failure(f"--output: {error}", exits.USAGE) from None
+    if filled:
+        raise exits.Failure(f"--output: {output} is not empty", exits.USAGE)
+    yield output.resolve()
+
+
+def _run(
+    node: Node, place: Path, found: Input, checks: Checks, console: Console, spark: bool
+) -> None:
+    """Run all stages and note what holds."""
+    _tell(console, f"{len(found.lines):,} log lines: {found.origin}")
+    node.start()
+    queues = topology.work_queues(found.sources)
+    with connect(node.uri) as connection:
+        topology.declare(connection.channel(), queues)
+    _tell(
+        console,
+        f"broker {node.uri.partition('@')[2]}: exchange {topology.EXCHANGE}, stream "
+        f"{topology.STREAM}, queues {', '.join(queue.name for queue in queues)}",
+    )
+    publisher = Publisher(node, found.lines)
+    workers = [
+        Worker(node, queue, topology.expected(queue, found.lines), publisher.finished)
+        for queue in queues
+    ]
+    _move(node, publisher, workers, checks, console)
+    _check_traffic(node, publisher, workers, checks)
+    if spark:
+        _tell(console, "Spark archives the stream to Parquet and reports on it")
+        with console.status("Spark is at work"):
+            lake = run_spark(node.uri, place)
+        check_lake(lake, found.lines, publisher.sent_again, checks)
+        _print_report(lake, console)
+    checks.equal("exit code of the broker's graceful stop", node.stop(), 0)
+
+
+def _tell(console: Console, text: str) -> None:
+    """Say what comes next."""
+    console.print(Text(text, style="bold"), soft_wrap=True)
+
+
+def _move(
+    node: Node, publisher: Publisher, workers: list[Worker], checks: Checks, console: Console
+) -> None:
+    """Publish and work, and kill the broker on the way."""
+    total = len(publisher.lines)
+    kill_at = max(total // 3, 1)
+    clients: list[Client] = [publisher, *workers]
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, TimeElapsedColumn(), console=console) as progress:
+        update = _progress(progress, publisher, workers)
+        for client in clients:
+            client.start()
+        while publisher.sent < kill_at and publisher.is_alive():
+            update()
+            publisher.join(0.001)
+        in_flight = publisher.sent - publisher.confirmed
+        code = node.kill()
+        publisher.crashed.set()
+        progress.console.print(
+            Text(f"killed the broker (SIGKILL) after {publisher.confirmed:,} confirms", "bold red")
+        )
+        node.start()
+        progress.console.print(Text("started it again on the same data", "bold"))
+        wait_for(clients, _TRAFFIC_SECONDS_MAX, update)
+    checks.add(
+        "the broker was killed in the middle of publishing",
+        f"{in_flight:,} publishes in flight",
+        code == _KILLED and 0 < len(publisher.sent_again) <= BATCH,
+    )
+
+
+def _progress(
+    progress: Progress, publisher: Publisher, workers: list[Worker]
+) -> Callable[[], None]:
+    """Return what brings the bars up to date."""
+    published = progress.add_task("confirmed", total=len(publisher.lines))
+    bars = [progress.add_task(w.queue.name, total=len(w.expected)) for w in workers]
+
+    def update() -> None:
+        progress.update(published, completed=publisher.confirmed)
+        for bar, worker in zip(bars, workers, strict=True):
+            progress.update(bar, completed=len(worker.seen))
+
+    return update
+
+
+def _check_traffic(node: Node, publisher: Publisher, workers: list[Worker], checks: Checks) -> None:
+    """Compare what came with what was published."""
+    for client in (publisher, *workers):
+        if client.error is not None:
+            checks.add(f"{client.name} ends well", str(client.error), False)
+    checks.equal("lines published and confirmed", publisher.confirmed, len(publisher.lines))
+    for worker in workers:
+        name = worker.queue.name
+        checks.equal(f"{name}: lines delivered and acked", len(worker.seen), len(worker.expected))
+        checks.equal(f"{name}: lines altered or misrouted", worker.wrong, 0)
+        checks.add(
+            f"{name}: repeats are redelivered or sent again",
+            f"{worker.deliveries - len(worker.seen):,}",
+            set(worker.repeats) <= publisher.sent_again,
+        )
+    with connect(node.uri) as connection:
+        channel = connection.channel()
+        left = sum(
+            channel.queue_declare(worker.queue.name, passive=True).message_count
+            for worker in workers
+        )
+    checks.equal("messages left in the queues", left, 0)
+
+
+def _print_report(lake: Lake, console: Console) -> None:
+    """Print the report's totals and the routing keys with the most messages."""
+    report = lake.report
+    _tell(
+        console,
+        f"report on {report.source}: {report.messages:,} messages, {report.bytes:,} bytes, "
+        f"{report.keys_total:,} routing keys",
+    )
+    table = Table(box=None, pad_edge=False)
+    table.add_column("routing key")
+    table.add_column("messages", justify="right")
+    table.add_column("bytes", justify="right")
+    for key in report.keys[:_KEYS_SHOWN]:
+        table.add_row(Text(key.routing_key), f"{key.messages:,}", f"{key.bytes:,}")
+    console.print(table)

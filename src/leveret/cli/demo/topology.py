@@ -1,0 +1,67 @@
+"""Where the lines go: a topic exchange, work queues bound by patterns, a stream of everything.
+
+What each queue is to get is worked out here by a regular expression and not by the broker's own
+matcher, so that the demo would notice a wrong route.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from leveret.cli.demo.lines import Line
+from leveret.client.blocking import Channel
+
+EXCHANGE: Final = "logs"
+STREAM: Final = "logs.all"
+
+
+@dataclass(frozen=True, slots=True)
+class WorkQueue:
+    """A queue and the patterns that bind it."""
+
+    name: str
+    binding_keys: tuple[str, ...]
+
+    def takes(self, routing_key: str) -> bool:
+        """Tell whether a message with that key is to come here."""
+        return any(_pattern(key).fullmatch(routing_key) for key in self.binding_keys)
+
+
+def work_queues(sources: tuple[str, ...]) -> tuple[WorkQueue, ...]:
+    """Return the queues: by severity, by source, and one that two patterns lead to."""
+    first = sources[0]
+    return (
+        WorkQueue("alerts", ("*.error", "*.fatal")),
+        WorkQueue("warnings", ("*.warning",)),
+        WorkQueue("unrated", ("*.unknown",)),
+        WorkQueue(f"only-{first}", (f"{first}.#", f"{first}.*")),
+        WorkQueue("audit", ("#",)),
+    )
+
+
+def declare(channel: Channel, queues: tuple[WorkQueue, ...]) -> None:
+    """Declare everything; durable, so that it is there after a crash."""
+    channel.exchange_declare(EXCHANGE, "topic", durable=True)
+    channel.queue_declare(STREAM, durable=True, arguments={"x-queue-type": "stream"})
+    channel.queue_bind(STREAM, EXCHANGE, "#")
+    for queue in queues:
+        channel.queue_declare(queue.name, durable=True)
+        for key in queue.binding_keys:
+            channel.queue_bind(queue.name, EXCHANGE, key)
+
+
+def expected(queue: WorkQueue, lines: tuple[Line, ...]) -> dict[str, Line]:
+    """Return the lines that a queue is to get, by message id."""
+    keys = {line.routing_key for line in lines}
+    taken = {key for key in keys if queue.takes(key)}
+    return {line.message_id: line for line in lines if line.routing_key in taken}
+
+
+def _pattern(binding_key: str) -> re.Pattern[str]:
+    """Return a topic pattern as a regular expression; here `#` stands at the end only."""
+    if binding_key == "#":
+        return re.compile(r".*")
+    text = re.escape(binding_key).replace(r"\*", r"[^.]+")
+    return re.compile(re.sub(r"\\\.\\#$", r"(\\..*)?", text))

@@ -1,0 +1,187 @@
+"""The clients of the demo: one that publishes with confirms, and one worker for each queue.
+
+Each runs in a thread with a connection of its own, and begins again on a new one when the broker
+went away.  A publish that was not confirmed is sent again, so a message may be in a queue twice;
+its message id tells, and every repeat must have such a reason.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+from leveret.cli.demo.lines import Line
+from leveret.cli.demo.node import SECONDS_MAX, Node
+from leveret.cli.demo.topology import EXCHANGE, WorkQueue
+from leveret.client.blocking import Channel, connect
+from leveret.client.errors import ClientError
+from leveret.client.message import Message
+from leveret.errors import AmqpError
+from leveret.wire.properties import BasicProperties
+
+#: Publishes that wait for their confirms together.
+BATCH: Final = 500
+
+#: Deliveries that a worker holds.
+PREFETCH: Final = 500
+
+#: Connections that a client may lose before it is taken for broken; one crash is in the plan.
+_LOSSES_MAX: Final = 5
+
+#: How long a worker waits for the next message before it looks whether all have come.
+_IDLE_SECONDS: Final = 0.2
+
+#: What the loss of a connection looks like.
+_LOST: Final = (ClientError, AmqpError, OSError)
+
+
+class Client(threading.Thread):
+    """Something that works over a connection, and over the next one after a loss."""
+
+    def __init__(self, name: str, node: Node) -> None:
+        super().__init__(name=name, daemon=True)
+        self._node = node
+        self._given_up = threading.Event()
+        self.error: Exception | None = None
+
+    def work(self, channel: Channel) -> None:
+        """Do what is left to do.  Raises what the loss of the connection raises."""
+        raise RuntimeError("a client says what it does")
+
+    def lost(self) -> None:
+        """Note that what was under way may have been done or not."""
+
+    def give_up(self) -> None:
+        """Have it end soon."""
+        self._given_up.set()
+
+    def run(self) -> None:
+        """Work until all is done; `error` says why it is not."""
+        losses = 0
+        while not self._given_up.is_set():
+            if not self._node.running.wait(SECONDS_MAX):
+                self.error = TimeoutError("the broker did not come back")
+                return
+            try:
+                with connect(self._node.uri, connection_name=self.name) as connection:
+                    self.work(connection.channel())
+            except _LOST as error:
+                self.lost()
+                losses += 1
+                if losses == _LOSSES_MAX:
+                    self.error = error
+                    return
+                # Until the killed broker is known to be gone, its old port refuses at once.
+                self._given_up.wait(_IDLE_SECONDS)
+            else:
+                return
+
+
+class Publisher(Client):
+    """Publishes all lines, in order, each until it is confirmed."""
+
+    def __init__(self, node: Node, lines: tuple[Line, ...]) -> None:
+        super().__init__("demo publisher", node)
+        self.lines = lines
+        self.confirmed = 0
+        #: Lines that were handed to the connection at least once.
+        self.sent = 0
+        #: Lines that were sent more than once.
+        self.sent_again: set[str] = set()
+        self.finished = threading.Event()
+        #: Set when the crash has happened; the last batch waits for it, however few there are.
+        self.crashed = threading.Event()
+
+    def work(self, channel: Channel) -> None:
+        """Publish batch by batch; a batch counts when all of it is confirmed."""
+        channel.confirm_select()
+        while self.confirmed < len(self.lines) and not self._given_up.is_set():
+            for place, line in enumerate(self._batch(), self.confirmed + 1):
+                properties = BasicProperties(
+                    content_type="text/plain", delivery_mode=2, message_id=line.message_id
+                )
+                channel.publish_nowait(
+                    line.body, EXCHANGE, line.routing_key, properties, mandatory=True
+                )
+                self.sent = max(self.sent, place)
+            if self.confirmed + BATCH >= len(self.lines):
+                self.crashed.wait(SECONDS_MAX)
+            channel.wait_for_confirms()
+            self.confirmed += len(self._batch())
+        self.finished.set()
+
+    def _batch(self) -> tuple[Line, ...]:
+        return self.lines[self.confirmed : self.confirmed + BATCH]
+
+    def lost(self) -> None:
+        """Note that the batch at hand is sent again."""
+        self.sent_again |= {line.message_id for line in self._batch()}
+
+
+class Worker(Client):
+    """Takes the messages of one queue, looks at each, and acks it."""
+
+    def __init__(
+        self, node: Node, queue: WorkQueue, expected: dict[str, Line], finished: threading.Event
+    ) -> None:
+        super().__init__(f"demo worker {queue.name}", node)
+        self.queue = queue
+        self.expected = expected
+        self._finished = finished
+        #: How often each message came.
+        self.seen: dict[str, int] = {}
+        self.deliveries = 0
+        #: Messages that came as they were not published, or should not have come.
+        self.wrong = 0
+        #: Repeats that were neither marked as redelivered nor sent again by the publisher.
+        self.repeats: list[str] = []
+
+    @property
+    def complete(self) -> bool:
+        """Whether every message has come."""
+        return len(self.seen) >= len(self.expected)
+
+    def work(self, channel: Channel) -> None:
+        """Take messages until all were published and have come."""
+        channel.qos(PREFETCH)
+        consumer = channel.consume(self.queue.name, inactivity_timeout=_IDLE_SECONDS)
+        with consumer:
+            while not self._given_up.is_set():
+                for message in consumer:
+                    self._take(message)
+                    message.ack()
+                if self._finished.is_set() and self.complete:
+                    return
+
+    def _take(self, message: Message) -> None:
+        """Count a message and compare it with what was published."""
+        self.deliveries += 1
+        message_id = message.properties.message_id or ""
+        line = self.expected.get(message_id)
+        if (
+            line is None
+            or line.body != message.body
+            or line.routing_key != message.routing_key
+            or message.exchange != EXCHANGE
+        ):
+            self.wrong += 1
+            return
+        count = self.seen.get(message_id, 0)
+        self.seen[message_id] = count + 1
+        if count and not message.redelivered:
+            self.repeats.append(message_id)
+
+
+def wait_for(clients: list[Client], seconds: float, each: Callable[[], None]) -> None:
+    """Wait until all clients have ended, calling `each` meanwhile; give up after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while any(client.is_alive() for client in clients) and time.monotonic() < deadline:
+        each()
+        for client in clients:
+            client.join(0.02)
+    for client in clients:
+        client.give_up()
+        client.join(SECONDS_MAX)
+    each()
