@@ -249,6 +249,10 @@ def test_both_snapshots_damaged_cost_the_records_hit() -> None:
         whole.files[state_path(number)] = bytes(broken)
     after = Store(RecordingDisk(whole))
     assert not after.report.state_whole
+    assert [(place.path, place.what) for place in after.report.damages if place.records] == [
+        (state_path(2), "a record")
+    ]
+    assert after.report.torn == []
     assert after.state.counters == {}
     assert after.state.seen() == store.state.seen()
     segments = set(after.disk.list("segments"))

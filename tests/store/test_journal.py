@@ -232,6 +232,21 @@ def test_a_transaction_is_one_record_and_keeps_the_order_of_its_operations() -> 
         journal.end_tx()
 
 
+def test_a_long_transaction_of_small_messages_is_one_record() -> None:
+    journal = Journal(SEED)
+    expected: list[tuple[object, ...]] = []
+    for round_ in range(2):
+        journal.begin_tx()
+        for sequence in range(2000):
+            journal.target(round_, sequence)
+            journal.publish(message(b"x" * 50))
+            expected.append(("publish", content(message(b"x" * 50)), [(round_, sequence)]))
+        journal.end_tx()
+    kinds, calls = told(sealed(journal))
+    assert kinds == [TX, TX]
+    assert calls == expected
+
+
 def test_a_transaction_without_operations_leaves_nothing() -> None:
     journal = Journal(SEED)
     journal.begin_tx()

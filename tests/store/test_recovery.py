@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 import pytest
 
 from leveret.limits import SLICE_MESSAGES
-from leveret.store.disk import DiskLocked
+from leveret.store.disk import DiskLocked, RealDisk
 from leveret.store.disks.recording import Image, RecordingDisk
 from leveret.store.journal_files import journal_path
 from leveret.store.recovery import Recovery, recover
@@ -61,6 +62,30 @@ def test_everything_durable_is_there_after_any_number_of_starts() -> None:
         assert (store.report.damages, store.report.torn) == ([], [])
         assert store.report.next_group == store.journal.group == store.journal.durable_group + 1
         image = image_of(store)
+
+
+def test_the_real_disk_keeps_it_all(tmp_path: Path) -> None:
+    """The same as on the recording disk, through the operating system."""
+    disk = RealDisk(str(tmp_path / "data"))
+    store = Store(disk)
+    store.define_queue(1, "one")
+    for number in range(50):
+        store.publish(message(b"%d" % number * 2000), 1)
+        if number % 10 == 0:
+            store.sync()
+    store.ack(1, 3, 7)
+    store.sync()
+    store.checkpoint(7)
+    store.publish(message(b"x" * 300_000), 1)
+    store.sync()
+    disk.close()
+    for _ in range(2):
+        disk = RealDisk(str(tmp_path / "data"))
+        after = Store(disk)
+        disk.close()
+        assert after.state.seen() == store.state.seen()
+        assert (after.report.damages, after.report.torn) == ([], [])
+    assert not list((tmp_path / "data" / "quarantine").iterdir())
 
 
 def test_a_clean_stop_is_told_until_something_follows_it() -> None:

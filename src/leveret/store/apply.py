@@ -97,7 +97,7 @@ class Applier:
                 replay.publisher_sequence(queue_id, name, value)
         elif kind == COUNTER:
             after: i64 = _string_end(data, start, end, 8)
-            replay.counter(data[start + 1 : after].decode(), read_i64_le(data, after))
+            replay.counter(_text(data[start + 1 : after]), read_i64_le(data, after))
         elif kind not in (CHECKPOINT, CLEAN_STOP):
             raise Damaged(f"a record of the unknown kind {kind}")
 
@@ -177,6 +177,14 @@ def _named(data: bytes, start: i64, end: i64) -> tuple[i64, bytes, i64]:
         raise Damaged("a record is too short")
     after: i64 = _string_end(data, start + 8, end, 8)
     return read_i64_le(data, start), data[start + 9 : after], read_i64_le(data, after)
+
+
+def _text(raw: bytes) -> str:
+    """Return a name that is text."""
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        raise Damaged("a name is not text") from error
 
 
 def _exact(start: i64, end: i64, size: i64) -> None:

@@ -242,7 +242,7 @@ class Journal:
         if self._tx_size == 0:
             return
         self._tx_size = 0
-        if not self._tx_parts:
+        if not self._tx_parts and len(writer) < BODY_APART_BYTES:
             self._append(writer, RECORD_HEAD_BYTES, TX, b"")
             return
         self._tx_parts.append(writer.getvalue())

@@ -239,6 +239,10 @@ class Recovery:
                 told = 0
                 yield
         self._acked = {}
+        for found in scan.damages:
+            end = found.position + found.size
+            damage = Damage(scan.path, found.position, found.size, found.what, found.records)
+            self._keep(damage, scan.data[found.position : end])
 
     def _tell_acked(self, data: bytes, start: i64, end: i64) -> None:
         """Tell what is gone from a queue's chunks, and remember it for them."""
