@@ -66,7 +66,8 @@ class _Output:
 class BrokerProcess:
     """One broker on one data directory; may be killed and started again on the same directory.
 
-    `settings` become environment variables `LEVERET_<NAME>`; `flags` go to the command line.
+    `settings` become environment variables `LEVERET_<NAME>`; `flags` go to the command line, and
+    `wrapper` is a command that runs it, such as strace.
     """
 
     def __init__(
@@ -77,12 +78,14 @@ class BrokerProcess:
         settings: Mapping[str, str] | None = None,
         host: str = "127.0.0.1",
         python: str = sys.executable,
+        wrapper: Sequence[str] = (),
     ) -> None:
         self.data_dir = data_dir
         self.flags = list(flags)
         self.settings = dict(settings or {})
         self.host = host
         self.python = python
+        self.wrapper = list(wrapper)
         self._process: subprocess.Popen[str] | None = None
         self._output: _Output | None = None
 
@@ -97,7 +100,7 @@ class BrokerProcess:
     def command(self) -> list[str]:
         """The command line of `start`."""
         where = ["--host", self.host, "--port", "0", "--data-dir", str(self.data_dir)]
-        return [self.python, "-m", "leveret", "serve", *where, *self.flags]
+        return [*self.wrapper, self.python, "-m", "leveret", "serve", *where, *self.flags]
 
     @property
     def environment(self) -> dict[str, str]:

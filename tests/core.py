@@ -12,7 +12,6 @@ that the disk's trace had when it left the broker (`Heard.at`).
 from __future__ import annotations
 
 import random
-import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -34,20 +33,8 @@ from leveret.store.journal_files import JournalFiles
 from leveret.store.recovery import recover
 from leveret.store.segments import read_chunk_bytes
 from raw import CAPABILITIES, Method
-from raw_codec import (
-    BODY,
-    FRAME_END,
-    HEADER,
-    HEARTBEAT,
-    METHOD,
-    NAMES,
-    PROTOCOL_HEADER,
-    SHAPES,
-    WITH_CONTENT,
-    Reader,
-    decode_fields,
-    method,
-)
+from raw_codec import PROTOCOL_HEADER, WITH_CONTENT, method
+from raw_stream import Inbox
 
 UUID: Final = bytes(range(16))
 
@@ -237,11 +224,8 @@ class Peer:
         #: Bytes that wait for a peer that does not read.
         self.waiting = b""
         self.heard: list[Heard] = []
-        self.heartbeats = 0
+        self.inbox = Inbox()
         self.sent_by_broker = b""
-        self._input = b""
-        self._content: Method | None = None
-        self._content_left = 0
         self._taken = 0
         address = PeerAddress("127.0.0.1", 40_000 + len(node.peers), "127.0.0.1", 5672, True)
         self.connection = Connection(
@@ -320,47 +304,10 @@ class Peer:
             self.node.run()
 
     def _read(self) -> None:
-        self.sent_by_broker += self.waiting
-        self._input += self.waiting
-        self.waiting = b""
-        while len(self._input) >= 7:
-            kind, channel, size = struct.unpack(">BHI", self._input[:7])
-            if len(self._input) < size + 8:
-                return
-            payload = self._input[7 : size + 7]
-            assert self._input[size + 7 : size + 8] == FRAME_END
-            self._input = self._input[size + 8 :]
-            self._hear(kind, channel, payload)
-
-    def _hear(self, kind: int, channel: int, payload: bytes) -> None:
-        if kind == HEARTBEAT:
-            assert (channel, payload) == (0, b"")
-            self.heartbeats += 1
-            return
-        if kind == METHOD:
-            assert self._content is None, "a method in the middle of content"
-            name = NAMES[struct.unpack(">HH", payload[:4])]
-            fields = decode_fields(SHAPES[name].fields, Reader(payload[4:]))
-            got = Method(channel, name, fields)
-            if name in WITH_CONTENT:
-                self._content, self._content_left = got, -1
-                return
-        else:
-            assert self._content is not None
-            got = self._content
-            assert got.channel == channel
-            if kind == HEADER:
-                assert self._content_left == -1
-                self._content_left = struct.unpack(">Q", payload[4:12])[0]
-                got.properties = payload[12:]
-            else:
-                assert kind == BODY
-                got.body += payload
-                self._content_left -= len(payload)
-            if self._content_left != 0:
-                return
-            self._content = None
-        self.heard.append(Heard(self.node.trace_length(), got))
+        data, self.waiting = self.waiting, b""
+        self.sent_by_broker += data
+        at = self.node.trace_length()
+        self.heard += [Heard(at, got) for got in self.inbox.feed(data)]
 
     def pending(self) -> int:
         """How many methods came that no test has taken."""

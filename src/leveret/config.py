@@ -213,7 +213,7 @@ class Settings(BaseSettings):
     )
     journal_bytes_max: Size = Field(
         limits.JOURNAL_BYTES_MAX,
-        ge=1024 * 1024,
+        ge=65_536,
         le=2**62,
         description="The size of the journal that starts a checkpoint.",
     )
