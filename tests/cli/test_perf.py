@@ -83,7 +83,7 @@ def test_rates_and_a_summary_are_printed(leveret: Command) -> None:
     *seconds, ran, _, _, delivered, latency = result.stdout.decode().splitlines()
     assert seconds
     assert all("published" in line and "confirmed" in line for line in seconds)
-    assert ran.startswith("ran 1.2")
+    assert ran.startswith("ran 1.")
     assert "MiB/s of bodies" in delivered
     assert latency.startswith("latency min ")
 

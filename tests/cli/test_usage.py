@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
+import typer.main
 from typer.testing import CliRunner
 
 from leveret.cli import app, exits
 
+DOCS = Path(__file__).parents[2] / "docs"
 HEAVY = ("aiohttp", "rich", "pydantic", "structlog", "uvloop", "pyspark", "leveret.client")
 
 
@@ -73,7 +78,9 @@ def test_version_names_the_build() -> None:
     assert result.exit_code == 0
 
 
-@pytest.mark.parametrize("name", ["serve", "declare", "publish", "consume", "get", "perf"])
+@pytest.mark.parametrize(
+    "name", ["serve", "declare", "publish", "consume", "get", "list", "perf", "demo"]
+)
 def test_every_command_has_help(name: str) -> None:
     result = CliRunner().invoke(app, [name, "--help"])
     assert result.exit_code == 0
@@ -84,3 +91,43 @@ def test_the_command_imports_nothing_heavy_before_it_is_used() -> None:
     code = f"import sys, leveret.cli; print([m for m in {HEAVY} if m in sys.modules])"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"
+
+
+def options_of(command: Any) -> Iterator[str]:
+    """Yield the long options of a command, without those that all have."""
+    for parameter in command.params:
+        long = [option for option in parameter.opts if option.startswith("--")]
+        yield from (option for option in long if option not in {"--help", "--uri"})
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "declare queue",
+        "declare exchange",
+        "declare stream",
+        "declare binding",
+        "publish",
+        "get",
+        "consume",
+        "list queues",
+        "list exchanges",
+        "list bindings",
+        "list connections",
+        "perf",
+        "demo",
+    ],
+)
+def test_every_option_is_documented(path: str) -> None:
+    command: Any = typer.main.get_command(app)
+    for name in path.split():
+        command = command.commands[name]
+    page = (DOCS / "cli.md").read_text()
+    assert [option for option in options_of(command) if f"`{option}" not in page] == []
+
+
+def test_every_exit_code_is_documented() -> None:
+    page = (DOCS / "cli.md").read_text()
+    codes = [code for name, code in vars(exits).items() if name.isupper()]
+    assert len(codes) > 8
+    assert [code for code in codes if f"| {code} |" not in page] == []

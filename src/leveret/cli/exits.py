@@ -10,7 +10,7 @@ from typing import Final
 from leveret.errors import AmqpError
 
 OK: Final = 0
-#: There was nothing to get, or a check of the demo did not hold.
+#: There was nothing to get, a check of the demo did not hold, or the broker could not run.
 NOTHING: Final = 1
 #: EX_USAGE: the command line is wrong.
 USAGE: Final = 64
@@ -20,10 +20,6 @@ REFUSED: Final = 65
 NO_INPUT: Final = 66
 #: EX_UNAVAILABLE: no broker answers, it went away, or it did not take a message.
 UNAVAILABLE: Final = 69
-#: EX_SOFTWARE: a fault of Leveret's own.
-SOFTWARE: Final = 70
-#: EX_IOERR: the data directory cannot be used.
-STORAGE: Final = 74
 #: EX_PROTOCOL: the broker closed the connection over what was sent.
 PROTOCOL: Final = 76
 #: EX_NOPERM: login or permission was refused.
