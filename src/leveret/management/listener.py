@@ -1,6 +1,6 @@
 """Serving the HTTP API on its Unix socket, loaded when somebody first connects.
 
-A web framework costs 0.2 s of start and 25 MB of memory, which a broker that nobody asks should
+A web framework costs 0.2 s of start and 13 MB of memory, which a broker that nobody asks should
 not pay.  So the socket listens from the start, and the first connection waits in its backlog while
 the framework is loaded in a thread and set to accept on the same socket.
 """
