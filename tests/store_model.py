@@ -186,6 +186,49 @@ def content(kept: Message) -> tuple[bytes, bytes, bytes, bytes, int, bool]:
     )
 
 
+class Told(Replay):
+    """Writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[object, ...]] = []
+
+    def define(self, kind: str, definition: dict[str, object]) -> None:
+        self.calls.append(("define", kind, definition))
+
+    def delete(self, kind: str, definition: dict[str, object]) -> None:
+        self.calls.append(("delete", kind, definition))
+
+    def publish(self, message: Message, targets: list[tuple[int, int]]) -> None:
+        self.calls.append(("publish", content(message), targets))
+
+    def ack(self, queue_id: int, first: int, last: int) -> None:
+        self.calls.append(("ack", queue_id, first, last))
+
+    def requeue(self, queue_id: int, sequence: int, delivery_count: int) -> None:
+        self.calls.append(("requeue", queue_id, sequence, delivery_count))
+
+    def purge(self, queue_id: int, below_sequence: int) -> None:
+        self.calls.append(("purge", queue_id, below_sequence))
+
+    def trim(self, queue_id: int, first_offset: int) -> None:
+        self.calls.append(("trim", queue_id, first_offset))
+
+    def consumer_offset(self, queue_id: int, consumer: bytes, offset: int) -> None:
+        self.calls.append(("consumer_offset", queue_id, consumer, offset))
+
+    def publisher_sequence(self, queue_id: int, publisher: bytes, sequence: int) -> None:
+        self.calls.append(("publisher_sequence", queue_id, publisher, sequence))
+
+    def queue(self, queue_id: int, next_sequence: int) -> None:
+        self.calls.append(("queue", queue_id, next_sequence))
+
+    def chunk(self, _queue_id: int, _ref: ChunkRef) -> bool:
+        return False
+
+    def chunk_message(self, *_: object) -> None:
+        raise AssertionError("no chunk was asked for")
+
+
 class Source(CheckpointSource):
     """Hands over a state, one queue or so many messages a step."""
 

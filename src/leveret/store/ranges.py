@@ -59,7 +59,7 @@ class RangeSet:
         """Return how many numbers from `first` to `last` are in the set."""
         total = 0
         at = bisect_left(self._lasts, int(first))
-        while at < len(self._firsts) and self._firsts[at] <= last:
+        while first <= last and at < len(self._firsts) and self._firsts[at] <= last:
             total += min(self._lasts[at], int(last)) - max(self._firsts[at], int(first)) + 1
             at += 1
         return total
