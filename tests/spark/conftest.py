@@ -46,6 +46,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """One session for all tests: starting one takes seconds."""
     import leveret.spark
 
+    for name in ("SPARK_HOME", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
+        os.environ.pop(name, None)  # of this machine's user
     # Set before the JVM starts, whose environment the workers get.
     os.environ[PASSWORD_ENV] = "guest"
     warehouse = tmp_path_factory.mktemp("warehouse")

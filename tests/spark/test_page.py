@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from leveret.pipelines.page import Markup, document, element
 from leveret.pipelines.report import BANDS_MAX, Bar, Report, Traffic
-from leveret.pipelines.report_page import COLOURS, ROWS_SHOWN, report_page
+from leveret.pipelines.report_page import COLOURS, ROWS_SHOWN, report_page, rounded_up
 
 START = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
 HOSTILE = """</td><script src="https://example.org/x.js"></script><img onerror='x'>&amp;\x00\x1b"""
@@ -103,3 +103,11 @@ def test_only_markup_is_taken_as_it_is() -> None:
         f'<p title="&quot;&gt;&lt;x">{inner}&lt;i&gt;</p>'
     )
     assert Reader(document("<t>", "", Markup("<p></p>"))).open == []
+
+
+@given(st.integers(1, 10**15))
+def test_the_scale_of_the_plot_is_round_and_not_much_too_high(count: int) -> None:
+    top = rounded_up(count)
+    assert count <= top <= max(4, 2 * count)
+    assert top % 4 == 0
+    assert len(str(top // 4).rstrip("0")) <= 1

@@ -104,7 +104,7 @@ def _plot(report: Report) -> tuple[Markup, ...]:
     tops: dict[datetime, int] = {}
     for bar in report.bars:
         tops[bar.start] = tops.get(bar.start, 0) + bar.messages
-    scale = _Scale(first, span, _rounded_up(max(tops.values())))
+    scale = _Scale(first, span, rounded_up(max(tops.values())))
     drawn: dict[datetime, int] = {}
     shapes = []
     for bar in report.bars:
@@ -185,11 +185,11 @@ def _key_name(report: Report, rank: int) -> str:
     return f"{key.exchange or '(default exchange)'} / {key.routing_key or '(no key)'}"
 
 
-def _rounded_up(count: int) -> int:
+def rounded_up(count: int) -> int:
     """Return the next count that four equal steps lead to in round numbers."""
     step = 1
     while True:
-        for factor in (1, 2, 5):
+        for factor in (1, 2, 3, 4, 5, 6, 8):
             if count <= 4 * factor * step:
                 return 4 * factor * step
         step *= 10

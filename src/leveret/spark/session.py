@@ -1,7 +1,8 @@
 """A Spark session that works on a fresh machine: Java, Python, addresses and time zone are set.
 
 It is for one machine (`local[…]`) and for a driver on a cluster alike; on a cluster only what the
-driver decides is set.  A session that runs already is returned as it is.
+driver decides is set.  A session that runs already is returned, with the settings that can still be
+changed in it.
 """
 
 from __future__ import annotations
