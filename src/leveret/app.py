@@ -104,6 +104,7 @@ class Node:
         self._ticker: asyncio.Task[None] | None = None
         self._syncer: asyncio.Task[None] | None = None
         self._unsynced = False
+        self._checkpoint_wanted = False
 
     # -- start ------------------------------------------------------------------------------------
 
@@ -162,6 +163,10 @@ class Node:
         restore.finish(not report.clean_stop)
         for damage in report.damages:
             self.log.error("damage found and quarantined", place=str(damage))
+        for damage in report.known:
+            self.log.warning("damage found before is still in the journal", place=str(damage))
+        # A checkpoint leaves the damage behind and puts what was saved of it in a new chunk.
+        self._checkpoint_wanted = bool(report.damages or report.known)
         for damage in report.torn:
             self.log.warning("torn end of the journal cut off", place=str(damage))
         for name in restore.orphaned:
@@ -248,12 +253,13 @@ class Node:
             turn.damages.clear()
 
     def _judge_journal(self) -> None:
-        """Begin a checkpoint when the journal has grown past its cap."""
+        """Begin a checkpoint when the journal is past its cap, or recovery wants one."""
         journal = self.broker.turn.journal
         long = journal.bytes_since_roll > self.settings.journal_bytes_max
         # A stop's last record must stay the last one.
         busy = self.runner.in_checkpoint or self.runner.failed or self._stopping.is_set()
-        if long and not busy:
+        if (long or self._checkpoint_wanted) and not busy:
+            self._checkpoint_wanted = False
             source = BrokerCheckpoint(self.broker)
             self.log.info("checkpoint", journal_bytes=int(journal.bytes_since_roll))
             self.runner.begin_checkpoint(

@@ -43,6 +43,8 @@ class RestoredQueue:
         self.chunks: list[ChunkRef] = []
         self.dead = RangeSet()
         self.deleted = False
+        #: True once a chunk was found damaged: later ones are not kept, but written again.
+        self.rechunk = False
 
     def is_stream(self) -> bool:
         """Tell whether it is a stream, as far as is known."""
@@ -196,8 +198,16 @@ class Restore(Replay):
     def chunk(self, queue_id: i64, ref: ChunkRef) -> bool:
         """Learn of a chunk; a queue wants its messages now, a stream reads them when asked."""
         queue = self._queue(queue_id)
-        queue.chunks.append(ref)
+        if not queue.rechunk:
+            queue.chunks.append(ref)
         return not queue.is_stream()
+
+    def chunk_lost(self, queue_id: i64, ref: ChunkRef) -> None:
+        """Keep neither the damaged chunk nor a later one: what is left is to be written again."""
+        queue = self._queue(queue_id)
+        if not queue.rechunk:
+            queue.rechunk = True
+            queue.chunks.pop()
 
     def chunk_message(
         self,
