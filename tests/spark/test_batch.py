@@ -26,23 +26,35 @@ def offsets(rows: DataFrame) -> list[int]:
     return sorted(row["offset"] for row in rows.select("offset").collect())
 
 
-def test_a_row_holds_all_of_its_message(
-    spark: SparkSession, broker: Broker, stream: LiveStream
-) -> None:
-    every_byte = bytes(range(256)) * 4
-    headers: dict[str, object] = {
-        "text": "grüße",
-        "number": -(2**40),
-        "flag": True,
-        "bytes": b"\xff",
-        "moment": Timestamp(1_700_000_000),
-    }
-    more: dict[str, object] = {"nothing": None, "decimal": Decimal("1.50"), "table": {"a": [1]}}
-    properties = BasicProperties(
+HEADERS: dict[str, object] = {
+    "text": "grüße",
+    "number": -(2**40),
+    "flag": True,
+    "bytes": b"\xff",
+    "moment": Timestamp(1_700_000_000),
+}
+#: RabbitMQ 3.10 fails (541) over these in a stream.
+MORE_HEADERS: dict[str, object] = {
+    "nothing": None,
+    "decimal": Decimal("1.50"),
+    "table": {"a": [1]},
+}
+#: How the headers look in a table.
+TEXTS = {
+    "text": "grüße",
+    "number": "-1099511627776",
+    "flag": "true",
+    "bytes": "\\xff",
+    "moment": "1700000000",
+}
+MORE_TEXTS = {"nothing": None, "decimal": "1.50", "table": '{"a": [1]}'}
+
+
+def all_properties(headers: dict[str, object]) -> BasicProperties:
+    return BasicProperties(
         content_type="application/octet-stream",
         content_encoding="identity",
-        # RabbitMQ 3.10 fails (541) over these in a stream.
-        headers=headers if broker.is_rabbitmq else headers | more,
+        headers=headers,
         delivery_mode=2,
         priority=3,
         correlation_id="correlation",
@@ -54,6 +66,13 @@ def test_a_row_holds_all_of_its_message(
         user_id="guest",
         app_id="app",
     )
+
+
+def test_a_row_holds_all_of_its_message(
+    spark: SparkSession, broker: Broker, stream: LiveStream
+) -> None:
+    every_byte = bytes(range(256)) * 4
+    properties = all_properties(HEADERS if broker.is_rabbitmq else HEADERS | MORE_HEADERS)
     before = datetime.now(tz=UTC)
     stream.publish([Sent(every_byte, "a.b", properties), Sent(b"", "plain")])
     rows = load(spark, stream).orderBy("offset").withColumn("at", f.unix_millis("timestamp"))
@@ -62,15 +81,7 @@ def test_a_row_holds_all_of_its_message(
     assert (first["stream"], first["partition"], first["offset"]) == (stream.name, 0, 0)
     assert (first["exchange"], first["routing_key"]) == (stream.exchange, "a.b")
     assert (first["redelivered"], first["delivery_count"]) == (False, None)
-    texts = {
-        "text": "grüße",
-        "number": "-1099511627776",
-        "flag": "true",
-        "bytes": "\\xff",
-        "moment": "1700000000",
-    }
-    more_texts = {"nothing": None, "decimal": "1.50", "table": '{"a": [1]}'}
-    assert first["headers"] == (texts if broker.is_rabbitmq else texts | more_texts)
+    assert first["headers"] == (TEXTS if broker.is_rabbitmq else TEXTS | MORE_TEXTS)
     published = first["properties"].asDict()
     # How PySpark shows a moment depends on the zone of this process.
     assert published.pop("timestamp").timestamp() == pytest.approx(1_700_000_000)

@@ -215,7 +215,8 @@ class Stream(Queue):
         """Remove whole blocks from the front that are over the size or the age allowed."""
         blocks = self.blocks
         dropped: i64 = 0
-        places: i64 = len(blocks) - 1
+        # The newest message stays: by it a reader learns where the stream has come to.
+        places: i64 = len(blocks) - (2 if blocks[-1].count == 0 else 1)
         while dropped < places and self._expired(blocks[dropped]):
             block = blocks[dropped]
             self.size -= block.size

@@ -26,6 +26,7 @@ COMMANDS: Final = {
     "get": "leveret.cli.get",
     "list": "leveret.cli.listing",
     "perf": "leveret.cli.perf",
+    "pipeline": "leveret.cli.pipeline",
     "demo": "leveret.cli.demo",
 }
 
