@@ -17,7 +17,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from leveret.broker.broker import Broker
+from leveret.broker.checkpoint import BrokerCheckpoint
+from leveret.broker.classic import ClassicQueue
 from leveret.broker.restore import Restore
+from leveret.broker.stream import Stream
 from leveret.broker.turn import Link
 from leveret.broker.users import User, hash_password
 from leveret.broker.vhost import Vhost
@@ -26,12 +29,19 @@ from leveret.limits import OUTPUT_BYTES_HIGH
 from leveret.session.connection import Connection
 from leveret.session.settings import Authenticator, SessionSettings, Tokens
 from leveret.session.settings import Peer as PeerAddress
+from leveret.store.checkpoint import (
+    Checkpoint,
+    CheckpointOutput,
+    CheckpointSource,
+    CheckpointStore,
+)
+from leveret.store.checkpoint_files import CheckpointFiles
 from leveret.store.disk import Disk
 from leveret.store.disks.recording import Image, RecordingDisk, crash_states
 from leveret.store.journal import Group, Journal
 from leveret.store.journal_files import JournalFiles
 from leveret.store.recovery import recover
-from leveret.store.segments import read_chunk_bytes
+from leveret.store.segments import ChunkRef, read_chunk_bytes
 from raw import CAPABILITIES, Method
 from raw_codec import PROTOCOL_HEADER, WITH_CONTENT, method
 from raw_stream import Inbox
@@ -40,6 +50,10 @@ UUID: Final = bytes(range(16))
 
 #: More turns than this without an end is a loop that never rests.
 TURNS_MAX: Final = 10_000
+
+
+def _ignore(group: int) -> None:
+    """Hear of a sealed group and do nothing."""
 
 
 class SeededTokens(Tokens):
@@ -60,6 +74,23 @@ class Logins(Authenticator):
 
     def verify(self, user: str, password: bytes) -> bool:
         return self._broker.users.verify(user, password)
+
+
+class Slices(CheckpointSource):
+    """A broker's hand-over in slices so small that other things happen between them."""
+
+    def __init__(self, source: CheckpointSource, items: int) -> None:
+        self._source = source
+        self._items = items
+
+    def begin(self, group: int) -> None:
+        self._source.begin(group)
+
+    def step(self, out: CheckpointOutput, limit: int) -> bool:
+        return self._source.step(out, min(limit, self._items))
+
+    def chunked(self, queue_id: int, ref: ChunkRef) -> None:
+        self._source.chunked(queue_id, ref)
 
 
 class Node:
@@ -91,6 +122,10 @@ class Node:
         restore.finish(not self.report.clean_stop)
         self.orphaned = restore.orphaned
         self.files = JournalFiles(self.disk)
+        self.sealed: Callable[[int], None] = _ignore
+        self.checkpoints = CheckpointStore(self.report)
+        self.checkpoint_files = CheckpointFiles(self.disk)
+        self.checkpoint: Checkpoint | None = None
         self.journal.define("start", {"version": "test", "time_ms": self.clock.wall_ms()})
         if not self.broker.vhosts:
             self.broker.add_vhost("/")
@@ -102,6 +137,18 @@ class Node:
     def vhost(self) -> Vhost:
         """The default vhost."""
         return self.broker.vhost("/")
+
+    def classic(self, name: str) -> ClassicQueue:
+        """A classic queue of the default vhost."""
+        queue = self.vhost.queues[name]
+        assert isinstance(queue, ClassicQueue)
+        return queue
+
+    def stream(self, name: str) -> Stream:
+        """A stream of the default vhost."""
+        stream = self.vhost.queues[name]
+        assert isinstance(stream, Stream)
+        return stream
 
     def now(self) -> int:
         """Give the core the time; return the monotonic one."""
@@ -132,6 +179,8 @@ class Node:
         """Seal what has gathered; tell whether there is a group under way."""
         if self.group is None:
             self.group = self.journal.seal()
+            if self.group is not None:
+                self.sealed(int(self.group.number))
         return self.group is not None
 
     def write(self) -> None:
@@ -156,6 +205,28 @@ class Node:
             self.write()
             self.end_sync()
         raise AssertionError("there is always more to sync")
+
+    def step_checkpoint(self, items: int = 1000) -> bool:
+        """Begin a checkpoint, or go on with it by about so many items; tell whether it is done."""
+        if self.checkpoint is None:
+            source = Slices(BrokerCheckpoint(self.broker), items)
+            now_ms = self.clock.wall_ms()
+            self.checkpoint = self.checkpoints.begin(self.journal, source, now_ms)
+        work = self.checkpoint.step()
+        if work is not None:
+            self.checkpoint_files.run(work)
+        elif self.checkpoint.done:
+            self.checkpoint = None
+            return True
+        return False
+
+    def take_checkpoint(self) -> None:
+        """Take a whole checkpoint, syncing when it waits."""
+        for _ in range(TURNS_MAX):
+            if self.step_checkpoint():
+                return
+            self.sync()
+        raise AssertionError("a checkpoint without an end")
 
     def tick(self, by_ms: int = 0) -> None:
         """Let time pass and look at the clock, as the shell does each second."""
