@@ -456,7 +456,7 @@ class Connection(Link):
 
     def alarm(self, blocked: bool, reason: str) -> None:
         """Go on when the alarm is over (behaviour 16)."""
-        if not blocked:
+        if not blocked and self.state == OPEN:
             if self.told_blocked:
                 self.told_blocked = False
                 self.send(0, ConnectionUnblocked())
