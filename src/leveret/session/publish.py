@@ -79,8 +79,8 @@ def take_publishes(connection: Connection) -> None:
             connection.recent = channel
         if channel.closing or channel.content_state != NO_CONTENT:
             return
-        mode = skim_properties(data, shape.properties, shape.properties_end)
         connection.at_fault(channel, 60, 40)
+        mode = skim_properties(data, shape.properties, shape.properties_end)
         reader.position = shape.after
         accept(
             channel,
