@@ -66,6 +66,9 @@ _AGE_UNITS_SECONDS: Final = {
     "s": 1,
 }
 
+#: The longest age, about 10,000 years: in milliseconds, too, it must fit 64 bits.
+_AGE_SECONDS_MAX: Final = 315_360_000_000
+
 
 def is_int(value: object) -> bool:
     """Tell whether `value` is an integer of any width (a boolean is none)."""
@@ -75,13 +78,16 @@ def is_int(value: object) -> bool:
 def age_seconds(text: str) -> int:
     """Return the seconds that an age such as `7D` or `30s` means.
 
-    Raises: ValueError when `text` is no positive number followed by one of Y M D h m s.
+    Raises: ValueError when `text` is no number followed by one of Y M D h m s, or too long an age.
     """
     unit = _AGE_UNITS_SECONDS.get(text[-1:])
     number = text[:-1]
     if unit is None or not number.isascii() or not number.isdigit():
         raise ValueError(text)
-    return int(number) * unit
+    seconds = int(number) * unit
+    if seconds > _AGE_SECONDS_MAX:
+        raise ValueError(text)
+    return seconds
 
 
 def int_argument(arguments: Arguments, name: str) -> int:

@@ -25,6 +25,9 @@ from leveret.message import Message
 from leveret.store.segments import ChunkRef, check_chunk
 from leveret.wire.tables import Timestamp
 
+#: No message is younger; what is later on the wire means the same and must fit 64 bits in ms.
+_SECONDS_MAX: Final = 1 << 50
+
 #: Blocks of one stream that were read back from files and stay in memory for other readers.
 _LOADED_MAX: Final = 16
 
@@ -70,6 +73,10 @@ class Block:
         self.messages = messages[:place]
         self.count = place
         self.size -= rest.size
+        self.timestamp_max = self.timestamp_min
+        for message in self.messages:
+            if message is not None:
+                self.timestamp_max = max(self.timestamp_max, message.timestamp_ms)
         return rest
 
 
@@ -102,7 +109,11 @@ class StreamReader(MessageSource):
         stream = self.stream
         while self.offset < stream.visible_end:
             block = self.block
-            if block is None or not block.first <= self.offset < block.first + block.count:
+            if (
+                block is None
+                or self.offset < stream.first_offset
+                or not block.first <= self.offset < block.first + block.count
+            ):
                 block = self._enter()
                 if block is None:
                     return NOTHING
@@ -267,7 +278,8 @@ class Stream(Queue):
     def loaded(self, block: Block, data: bytes) -> None:
         """Take the chunk of `block` into memory, and let go of the one loaded longest ago."""
         block.wanted = False
-        if block.messages is not None or self.deleted:
+        gone = self.deleted or block.first + block.count <= self.first_offset
+        if gone or block.messages is not None:
             return
         block.messages = self._decoded(block, data)
         self.turn.held_bytes += block.size
@@ -394,7 +406,7 @@ class Stream(Queue):
         if isinstance(wanted, int) and not isinstance(wanted, bool) and wanted >= 0:
             return max(wanted, self.first_offset)
         if isinstance(wanted, Timestamp):
-            return self._offset_at(wanted.seconds * 1000)
+            return self._offset_at(min(wanted.seconds, _SECONDS_MAX) * 1000)
         if isinstance(wanted, str):
             try:
                 return self._offset_at(self.turn.now_ms - age_seconds(wanted) * 1000)

@@ -1,0 +1,527 @@
+"""The stream: offsets, who sees what and when, retention, and blocks that lie in files.
+
+Sources: RabbitMQ's streams over AMQP 0-9-1; behaviours 46 and 57.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core import Node, Peer
+from leveret.broker.stream import Stream
+from leveret.chunk import ChunkBuilder
+from leveret.limits import CHUNK_BYTES_MAX, CHUNK_RECORDS_MAX
+from leveret.store.disks.recording import RecordingDisk
+from leveret.store.segments import ChunkRef, segment_path
+from leveret.wire.tables import Timestamp
+from raw import Method
+from raw_codec import Typed, decode_properties, method, publish
+
+STREAM = {"x-queue-type": "stream"}
+SEGMENT = 77
+
+
+@pytest.fixture
+def peer(node: Node) -> Peer:
+    """A connection whose channel 1 declared the stream `s` and takes 1000 messages at once."""
+    return declared(node)
+
+
+def declared(node: Node, **arguments: Any) -> Peer:
+    """A connection that declared the stream `s` with such arguments."""
+    peer = node.connect()
+    told = {name.replace("_", "-"): value for name, value in arguments.items()}
+    peer.declare("s", arguments=STREAM | told)
+    peer.call(1, "basic.qos", prefetch_count=1000)
+    return peer
+
+
+def stream(node: Node) -> Stream:
+    """The stream `s`."""
+    queue = node.vhost.queue("s", None)
+    assert isinstance(queue, Stream)
+    return queue
+
+
+def put(peer: Peer, *bodies: bytes) -> None:
+    """Publish to the stream and sync."""
+    peer.send(*[publish(1, "", "s", body) for body in bodies])
+    peer.node.sync()
+
+
+def consume(node: Node, offset: Any = "first", prefetch: int = 1000) -> Peer:
+    """A new connection that consumes the stream from `offset`."""
+    reader = node.connect()
+    reader.call(1, "basic.qos", prefetch_count=prefetch)
+    at = {} if offset is None else {"x-stream-offset": offset}
+    reader.call(1, "basic.consume", queue="s", arguments=at)
+    return reader
+
+
+def numbers(reader: Peer) -> list[int]:
+    """The bodies that came, as numbers."""
+    return [int(body) for body in reader.bodies()]
+
+
+def store(node: Node, first: int, last: int, harm: int | None = None) -> ChunkRef:
+    """Write the messages of two offsets and all between to a chunk, as a checkpoint does."""
+    queue = stream(node)
+    builder = ChunkBuilder(queue.queue_id)
+    for offset in range(first, last + 1):
+        block = queue.blocks[queue.place_of(offset)]
+        assert block.messages is not None
+        message = block.messages[offset - block.first]
+        assert message is not None
+        builder.add(offset, message)
+    data = bytearray(builder.build())
+    if harm is not None:
+        data[harm] ^= 1
+    file = node.disk.open(segment_path(SEGMENT), create=True)
+    position = file.size()
+    file.append([bytes(data)])
+    file.close()
+    ref = ChunkRef(
+        SEGMENT, position, len(data), first, last, builder.count,
+        builder.min_timestamp, builder.max_timestamp,
+    )  # fmt: skip
+    queue.chunked(ref)
+    return ref
+
+
+# -- who sees what ---------------------------------------------------------------------------------
+
+
+def test_only_synced_offsets_are_seen(node: Node, peer: Peer) -> None:
+    reader = consume(node)
+    peer.send(publish(1, "", "s", b"0"))
+    node.begin_sync()
+    peer.send(publish(1, "", "s", b"1"))
+    node.write()
+    assert reader.take() == []
+    assert stream(node).ready_count() == 0
+    node.end_sync()
+    assert numbers(reader) == [0]
+    node.sync()
+    assert numbers(reader) == [1]
+
+
+def test_what_is_not_persistent_is_kept_too(node: Node, peer: Peer) -> None:
+    peer.call(1, "confirm.select")
+    peer.send(publish(1, "", "s", b"0", delivery_mode=1))
+    assert peer.take() == []
+    node.sync()
+    peer.expect(1, "basic.ack")
+    again = Node(RecordingDisk(node.image()))
+    assert numbers(consume(again)) == [0]
+
+
+def test_each_reader_reads_all_and_removes_nothing(node: Node, peer: Peer) -> None:
+    put(peer, *[b"%d" % number for number in range(10)])
+    for _ in range(2):
+        reader = consume(node)
+        assert numbers(reader) == list(range(10))
+        reader.send(method(1, "basic.ack", delivery_tag=10, multiple=True))
+    assert stream(node).ready_count() == 10
+
+
+def test_a_delivery_carries_its_offset_and_time(node: Node, peer: Peer) -> None:
+    peer.send(publish(1, "", "s", b"0", headers={"mine": 1}, message_id="m"))
+    node.tick(5)
+    put(peer, b"1")
+    first, second = consume(node).take()
+    start = node.clock.wall_ms() - 5
+    assert decode_properties(first.properties) == {
+        "headers": {"mine": 1, "x-stream-offset": 0, "x-stream-timestamp": start},
+        "message_id": "m",
+    }
+    assert decode_properties(second.properties) == {
+        "headers": {"x-stream-offset": 1, "x-stream-timestamp": start + 5}
+    }
+
+
+shorts = st.text(max_size=20).filter(lambda text: len(text.encode()) <= 255)
+
+
+@given(
+    st.fixed_dictionaries(
+        {},
+        optional=dict.fromkeys(("content_type", "content_encoding", "reply_to"), shorts)
+        | {
+            "headers": st.dictionaries(shorts, st.integers(-9, 9) | shorts, max_size=3),
+            "priority": st.integers(0, 255),
+            "timestamp": st.integers(0, 2**63),
+        },
+    )
+)
+def test_any_properties_come_back_with_the_two_headers(values: dict[str, Any]) -> None:
+    node = Node()
+    peer = declared(node)
+    peer.send(publish(1, "", "s", b"x", **values))
+    node.sync()
+    got = decode_properties(consume(node).take()[0].properties)
+    headers = got.pop("headers")
+    assert (headers.pop("x-stream-offset"), "x-stream-timestamp" in headers) == (0, True)
+    del headers["x-stream-timestamp"]
+    assert headers == values.pop("headers", {})
+    assert got == values
+
+
+# -- where a reader starts -------------------------------------------------------------------------
+
+
+def test_first_last_next_and_a_number(node: Node, peer: Peer) -> None:
+    """Without the argument a reader starts at next."""
+    put(peer, *[b"%d" % number for number in range(10)])
+    starts = {"first": 0, "last": 9, "next": 10, None: 10, 4: 4, 9: 9, 10: 10}
+    readers = {at: consume(node, at) for at in starts}
+    late = consume(node, 12)
+    put(peer, b"10", b"11")
+    for at, start in starts.items():
+        assert numbers(readers[at]) == list(range(start, 12)), at
+    assert late.take() == []
+    put(peer, b"12")
+    assert numbers(late) == [12]
+
+
+@pytest.mark.parametrize("at", ["first", "last", "next", 0, Typed("T", 0), "1h"])
+def test_an_empty_stream_may_be_read_from_anywhere(node: Node, peer: Peer, at: Any) -> None:
+    reader = consume(node, at)
+    put(peer, b"0")
+    assert numbers(reader) == [0]
+
+
+def test_a_timestamp_and_an_interval(node: Node, peer: Peer) -> None:
+    """AMQP's timestamps count seconds, the broker's times milliseconds."""
+    for number in range(10):
+        put(peer, b"%d" % number)
+        node.tick(10_000)
+    now = node.clock.wall_ms() // 1000
+    starts = {0: 0, now - 100: 0, now - 99: 1, now - 50: 5, now - 10: 9, now - 9: 10, now + 99: 10}
+    for seconds, start in starts.items():
+        reader = consume(node, Typed("T", seconds))
+        assert numbers(reader) == list(range(start, 10)), now - seconds
+    intervals = {"1D": 0, "100s": 0, "1m": 4, "30s": 7, "9s": 10, "0s": 10}
+    for text, start in intervals.items():
+        assert numbers(consume(node, text)) == list(range(start, 10)), text
+
+
+BAD = ["", "s", "tomorrow", "-1s", "1w", "1.5h", -1, True, 1.5, None, b"first", ["first"], {}]
+
+
+@pytest.mark.parametrize("at", BAD, ids=repr)
+def test_an_offset_that_is_none_is_refused(node: Node, peer: Peer, at: Any) -> None:
+    """Behaviour 46."""
+    arguments = {"x-stream-offset": at}
+    peer.send(method(1, "basic.consume", queue="s", arguments=arguments))
+    closed = peer.expect(1, "channel.close")
+    where = "queue 's' in vhost '/'"
+    assert closed.code == 406
+    assert closed.text == f"PRECONDITION_FAILED - invalid arg 'x-stream-offset' for {where}"
+
+
+HUGE = [
+    2**63 - 1,
+    Typed("L", 2**64 - 1),
+    Typed("T", 2**64 - 1),
+    Typed("T", 2**62),
+    "9" * 30 + "s",
+    "9" * 18 + "Y",
+]
+
+
+@pytest.mark.parametrize("at", HUGE, ids=repr)
+def test_an_offset_far_away_does_no_harm(node: Node, peer: Peer, at: Any) -> None:
+    put(peer, b"0")
+    peer.send(method(1, "basic.consume", queue="s", arguments={"x-stream-offset": at}))
+    assert peer.take()[0].name in {"basic.consume-ok", "channel.close"}
+    assert not [text for _, text in peer.connection.log if "internal error" in text]
+
+
+def test_what_a_reader_must_bring(node: Node, peer: Peer) -> None:
+    """Acks and a prefetch; basic.get is for other queues (behaviour 57)."""
+    for name, values, code in (
+        ("basic.consume", {"queue": "s", "no_ack": True}, 540),
+        ("basic.get", {"queue": "s"}, 540),
+        ("queue.purge", {"queue": "s"}, 540),
+    ):
+        other = node.connect()
+        other.call(1, "basic.qos", prefetch_count=1)
+        other.send(method(1, name, **values))
+        assert other.take()[-1].code == code, name
+    other = node.connect()
+    other.send(method(1, "basic.consume", queue="s"))
+    assert other.expect(1, "channel.close").code == 406
+
+
+@pytest.mark.parametrize("bad", ["durable", "exclusive", "auto_delete"])
+def test_a_stream_is_durable_and_shared(node: Node, bad: str) -> None:
+    peer = node.connect()
+    flags = {"durable": True, bad: bad != "durable"}
+    peer.send(method(1, "queue.declare", queue="s", arguments=STREAM, **flags))
+    assert peer.expect(1, "channel.close").code == 406
+
+
+# -- credit ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "settle",
+    [("basic.ack", {}), ("basic.nack", {"requeue": True}), ("basic.reject", {"requeue": False})],
+    ids=lambda settle: settle[0],
+)
+def test_settling_is_credit(node: Node, peer: Peer, settle: tuple[str, dict[str, Any]]) -> None:
+    """Whatever the consumer says of a message, it goes on: a stream takes nothing back."""
+    put(peer, *[b"%d" % number for number in range(10)])
+    reader = consume(node, prefetch=3)
+    assert numbers(reader) == [0, 1, 2]
+    name, values = settle
+    reader.send(method(1, name, delivery_tag=2, **values))
+    assert numbers(reader) == [3]
+    reader.send(method(1, "basic.ack", delivery_tag=4, multiple=True))
+    assert numbers(reader) == [4, 5, 6]
+
+
+def test_readers_go_on_by_themselves(node: Node, peer: Peer) -> None:
+    put(peer, *[b"%d" % number for number in range(10)])
+    slow, fast = consume(node, prefetch=1), consume(node)
+    assert (numbers(slow), numbers(fast)) == ([0], list(range(10)))
+    fast.lose()
+    slow.send(method(1, "basic.ack", delivery_tag=1))
+    assert numbers(slow) == [1]
+
+
+def test_a_cancelled_reader_gets_no_more(node: Node, peer: Peer) -> None:
+    reader = node.connect()
+    reader.call(1, "basic.qos", prefetch_count=10)
+    tag = reader.call(1, "basic.consume", queue="s").consumer_tag
+    reader.call(1, "basic.cancel", consumer_tag=tag)
+    put(peer, b"0")
+    assert reader.take() == []
+    assert not stream(node).readers
+
+
+def test_deleting_a_stream_ends_its_readers_and_frees_its_memory(node: Node, peer: Peer) -> None:
+    put(peer, b"0", b"1")
+    reader = consume(node)
+    peer.send(publish(1, "", "s", b"2"), method(1, "queue.delete", queue="s"))
+    node.sync()
+    assert reader.names() == ["basic.deliver", "basic.deliver", "basic.cancel"]
+    assert (node.turn.held_bytes, node.turn.held_messages) == (0, 0)
+    reader.send(method(1, "basic.ack", delivery_tag=2, multiple=True))
+    reader.call(1, "basic.qos")
+
+
+# -- blocks ----------------------------------------------------------------------------------------
+
+
+def test_blocks_end_at_the_bytes_of_a_chunk(node: Node, peer: Peer) -> None:
+    body = bytes(CHUNK_BYTES_MAX // 4)
+    put(peer, *[body] * 10)
+    assert [int(block.count) for block in stream(node).blocks] == [3, 3, 3, 1]
+    put(peer, bytes(CHUNK_BYTES_MAX + 1), b"")
+    assert [int(block.count) for block in stream(node).blocks] == [3, 3, 3, 1, 1, 1]
+    reader = consume(node)
+    assert [len(got) for got in reader.bodies()] == [len(body)] * 10 + [CHUNK_BYTES_MAX + 1, 0]
+
+
+def test_blocks_end_at_the_records_of_a_chunk(node: Node, peer: Peer) -> None:
+    put(peer, *[b""] * (CHUNK_RECORDS_MAX + 1))
+    assert [int(block.count) for block in stream(node).blocks] == [CHUNK_RECORDS_MAX, 1]
+    first = [int(block.first) for block in stream(node).blocks]
+    assert first == [0, CHUNK_RECORDS_MAX]
+
+
+def test_a_stored_block_leaves_the_memory_and_is_read_back(node: Node, peer: Peer) -> None:
+    put(peer, *[b"%d" % number for number in range(10)])
+    held = node.turn.held_bytes
+    store(node, 2, 6)
+    assert [int(block.first) for block in stream(node).blocks] == [0, 2, 7]
+    assert node.turn.held_messages == 5
+    assert node.turn.held_bytes == held // 2
+    assert numbers(consume(node)) == list(range(10))
+    assert node.turn.held_bytes == held
+    # A second reader finds it in memory.
+    assert numbers(consume(node, 4)) == list(range(4, 10))
+
+
+def test_a_stored_block_at_the_end_is_closed(node: Node, peer: Peer) -> None:
+    put(peer, b"0", b"1")
+    store(node, 0, 1)
+    put(peer, b"2")
+    assert [int(block.first) for block in stream(node).blocks] == [0, 2]
+    assert numbers(consume(node)) == [0, 1, 2]
+
+
+def test_a_reader_inside_a_block_that_is_stored_goes_on(node: Node, peer: Peer) -> None:
+    put(peer, *[b"%d" % number for number in range(10)])
+    reader = consume(node, prefetch=1)
+    got = numbers(reader)
+    store(node, 0, 4)
+    for tag in range(1, 10):
+        reader.send(method(1, "basic.ack", delivery_tag=tag))
+        got += numbers(reader)
+    assert got == list(range(10))
+
+
+def test_few_blocks_that_were_read_back_stay_in_memory(node: Node, peer: Peer) -> None:
+    put(peer, *[b"%d" % number for number in range(40)])
+    for number in range(40):
+        store(node, number, number)
+    assert node.turn.held_messages == 0
+    assert numbers(consume(node)) == list(range(40))
+    assert node.turn.held_messages == 16
+    reader = consume(node, "last")
+    assert numbers(reader) == [39]
+
+
+def test_a_timestamp_is_found_among_stored_blocks(node: Node, peer: Peer) -> None:
+    """By the start of the block, as RabbitMQ does by its chunks."""
+    for number in range(9):
+        put(peer, b"%d" % number)
+        node.tick(10_000)
+    start = node.clock.wall_ms() // 1000 - 90
+    store(node, 3, 5)
+    times = [Timestamp(start + 10 * number) for number in range(9)]
+    got = [int(stream(node).start_offset(time, "")) for time in times]
+    assert got == [0, 1, 2, 3, 3, 3, 6, 7, 8]
+
+
+@pytest.mark.parametrize("harm", [5, 50, 126], ids=["magic", "header", "checksum"])
+def test_a_damaged_chunk_is_skipped_and_told(node: Node, peer: Peer, harm: int) -> None:
+    put(peer, *[b"%d" % number for number in range(10)])
+    store(node, 2, 6, harm)
+    assert numbers(consume(node)) == [0, 1, 7, 8, 9]
+    assert len(node.turn.damages) == 1
+    assert node.turn.damages[0].startswith("stream 's': <chunk 2-6 at 77:")
+    # The block stays in memory: it is not read, and told of, for each reader.
+    assert numbers(consume(node)) == [0, 1, 7, 8, 9]
+    assert len(node.turn.damages) == 1
+
+
+def test_a_damaged_record_is_skipped_alone(node: Node, peer: Peer) -> None:
+    put(peer, *[b"%08d" % number for number in range(10)])
+    store(node, 2, 6, -1)
+    assert numbers(consume(node)) == [0, 1, 2, 3, 4, 5, 7, 8, 9]
+    assert len(node.turn.damages) == 1
+    assert "sequence 6" in node.turn.damages[0]
+
+
+def test_a_chunk_of_which_bytes_are_missing_is_skipped(node: Node, peer: Peer) -> None:
+    put(peer, *[b"%d" % number for number in range(10)])
+    ref = store(node, 0, 6)
+    file = node.disk.open(segment_path(SEGMENT))
+    file.truncate(int(ref.size) // 2)
+    file.close()
+    assert numbers(consume(node)) == [7, 8, 9]
+    assert len(node.turn.damages) == 1
+
+
+# -- retention -------------------------------------------------------------------------------------
+
+QUARTER = CHUNK_BYTES_MAX // 4
+
+
+def kept(node: Node) -> list[int]:
+    """The offsets that a new reader gets."""
+    got = [decode_properties(one.properties)["headers"] for one in consume(node).take()]
+    return [headers["x-stream-offset"] for headers in got]
+
+
+def test_bytes_over_the_maximum_go_by_whole_blocks(node: Node) -> None:
+    peer = declared(node, x_max_length_bytes=CHUNK_BYTES_MAX)
+    for _ in range(5):
+        put(peer, bytes(QUARTER))
+    assert kept(node) == [3, 4]
+    put(peer, *[bytes(QUARTER)] * 20)
+    assert kept(node) == [24]
+    assert stream(node).ready_bytes() <= CHUNK_BYTES_MAX
+
+
+def test_nothing_goes_before_it_was_seen(node: Node) -> None:
+    """Retention takes synced offsets only."""
+    peer = declared(node, x_max_length_bytes=0)
+    peer.send(*[publish(1, "", "s", bytes(QUARTER)) for _ in range(9)])
+    assert len(stream(node).blocks) == 3
+    node.sync()
+    assert len(stream(node).blocks) == 1
+
+
+def test_what_is_too_old_goes_by_whole_blocks(node: Node) -> None:
+    peer = declared(node, x_max_age="10s")
+    put(peer, *[bytes(QUARTER)] * 3)
+    node.tick(6000)
+    put(peer, *[bytes(QUARTER)] * 3)
+    node.tick(5000)
+    assert kept(node) == [3, 4, 5]
+    node.tick(100_000)
+    # The last block stays: it is still written to.
+    assert kept(node) == [3, 4, 5]
+
+
+def test_where_a_reader_starts_after_retention(node: Node) -> None:
+    peer = declared(node, x_max_length_bytes=CHUNK_BYTES_MAX)
+    put(peer, *[bytes(QUARTER)] * 10)
+    assert kept(node) == [9]
+    for at in ("first", 0, 8, Typed("T", 0), "1Y"):
+        got: list[Method] = consume(node, at).take()
+        assert decode_properties(got[0].properties)["headers"]["x-stream-offset"] == 9, at
+    assert consume(node, "next").take() == []
+
+
+@pytest.mark.parametrize("stored", [False, True], ids=["in memory", "in a file"])
+def test_a_reader_whose_block_went_goes_on_at_what_is_left(node: Node, stored: bool) -> None:
+    peer = declared(node, x_max_length_bytes=CHUNK_BYTES_MAX)
+    put(peer, *[bytes(QUARTER)] * 3)
+    reader = consume(node, prefetch=1)
+    assert len(reader.take()) == 1
+    if stored:
+        store(node, 0, 2)
+    put(peer, *[bytes(QUARTER)] * 9)
+    if stored:
+        node.disk.unlink(segment_path(SEGMENT))
+    assert stream(node).first_offset > 2
+    reader.send(method(1, "basic.ack", delivery_tag=1))
+    (got,) = reader.take()
+    offset = decode_properties(got.properties)["headers"]["x-stream-offset"]
+    assert offset == stream(node).first_offset
+
+
+def test_a_block_that_went_while_it_was_read_holds_no_memory(node: Node) -> None:
+    peer = declared(node, x_max_length_bytes=CHUNK_BYTES_MAX)
+    put(peer, *[bytes(QUARTER)] * 3)
+    store(node, 0, 2)
+    block = stream(node).blocks[0]
+    stream(node).want(block)
+    (wanted,) = node.turn.take_wanted()
+    put(peer, *[bytes(QUARTER)] * 9)
+    held = node.turn.held_bytes
+    wanted.arrived(b"")
+    assert node.turn.held_bytes == held
+
+
+def test_what_is_gone_is_gone_after_a_restart(node: Node) -> None:
+    peer = declared(node, x_max_length_bytes=CHUNK_BYTES_MAX)
+    put(peer, *[bytes(QUARTER)] * 10)
+    node.sync()
+    before = kept(node)
+    again = Node(RecordingDisk(node.image()))
+    assert kept(again) == before
+    assert stream(again).next_number() == 10
+
+
+def test_the_timestamp_type_is_the_one_of_the_wire() -> None:
+    """A number is an offset, a timestamp a time: both are numbers on the wire."""
+    queue = stream_of_ten()
+    assert queue.start_offset(5, "") == 5
+    assert queue.start_offset(Timestamp(5), "") == 0
+
+
+def stream_of_ten() -> Stream:
+    """A stream of ten messages in a broker of its own."""
+    node = Node()
+    put(declared(node), *[b"x"] * 10)
+    return stream(node)
