@@ -41,7 +41,7 @@ from leveret.store.disks.recording import Image, RecordingDisk, crash_states
 from leveret.store.journal import Group, Journal
 from leveret.store.journal_files import JournalFiles
 from leveret.store.recovery import recover
-from leveret.store.segments import ChunkRef, read_chunk_bytes
+from leveret.store.segments import ChunkRef, read_if_readable
 from raw import CAPABILITIES, Method
 from raw_codec import PROTOCOL_HEADER, WITH_CONTENT, method
 from raw_stream import Inbox
@@ -169,7 +169,7 @@ class Node:
                 if link in self.peers:
                     self.peers[link].flush()
             for wanted in self.turn.take_wanted():
-                wanted.arrived(read_chunk_bytes(self.disk, wanted.ref))
+                wanted.arrived(read_if_readable(self.disk, wanted.ref))
             turn = self.turn
             if not (turn.resume or turn.dispatchers or turn.woken or turn.wanted):
                 return

@@ -25,10 +25,14 @@ from raw_codec import (
 
 
 class Inbox:
-    """What one connection hears.  `heartbeats` counts them; they are no methods."""
+    """What one connection hears.  `heartbeats` counts them; they are no methods.
+
+    `frame_bytes_seen_max` is the size of the largest frame, all its bytes counted.
+    """
 
     def __init__(self) -> None:
         self.heartbeats = 0
+        self.frame_bytes_seen_max = 0
         self._input = b""
         self._content: Method | None = None
         self._left = 0
@@ -47,6 +51,7 @@ class Inbox:
             got = self._frame(kind, channel, buffer[at + 7 : end])
             if got is not None:
                 whole.append(got)
+            self.frame_bytes_seen_max = max(self.frame_bytes_seen_max, size + 8)
             at = end + 1
         self._input = buffer[at:]
         return whole

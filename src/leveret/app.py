@@ -38,7 +38,7 @@ from leveret.store.disk import RealDisk, StorageFailure
 from leveret.store.journal import Group, Journal
 from leveret.store.journal_files import JournalFiles
 from leveret.store.recovery import RecoveryReport, recover
-from leveret.store.segments import ChunkRef, read_chunk_bytes
+from leveret.store.segments import ChunkRef, read_if_readable
 
 #: Compiled code yields the GIL only in calls; this bounds what a busy thread costs the loop.
 SWITCH_INTERVAL_SECONDS: Final = 0.0001
@@ -229,7 +229,7 @@ class Node:
         return self.runner.run
 
     def _read_chunk(self, ref: ChunkRef) -> bytes:
-        return read_chunk_bytes(self._disk, ref)
+        return read_if_readable(self._disk, ref)
 
     def _failed(self, failure: StorageFailure) -> None:
         """Confirm nothing more and end: what the disk holds is no longer known."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from core import Node
 from leveret.broker.broker import Broker
 from leveret.broker.classic import ClassicQueue
 from leveret.broker.restore import Restore
 from leveret.message import Address, Message
+from leveret.store.disks.recording import RecordingDisk
 from leveret.store.journal import Journal
 from leveret.store.segments import ChunkRef
+from raw_codec import publish
 
 QUEUE_ID = 7
 
@@ -42,3 +45,25 @@ def test_chunks_from_a_damaged_one_on_are_written_again() -> None:
     assert [ref.first for ref in queue.chunks] == [1]
     assert queue.chunked_through == 2
     assert [int(item.sequence) for item in queue.live()] == [1, 2, 3, 5, 6]
+
+
+def test_a_chunk_that_the_disk_will_not_give_costs_its_messages_only() -> None:
+    """A reader of the stream goes on behind it, and the broker goes on too."""
+    node = Node()
+    peer = node.connect()
+    peer.declare("s", arguments={"x-queue-type": "stream"})
+    peer.send(publish(1, "", "s", b"stored"))
+    node.sync()
+    node.take_checkpoint()
+    peer.send(publish(1, "", "s", b"kept"))
+    node.sync()
+    image = node.image()
+    for name in [name for name in image.files if name.startswith("segments/")]:
+        del image.files[name]
+    again = Node(RecordingDisk(image))
+    reader = again.connect()
+    reader.call(1, "basic.qos", prefetch_count=10)
+    values = {"queue": "s", "arguments": {"x-stream-offset": "first"}, "consumer_tag": "c"}
+    reader.call(1, "basic.consume", **values)
+    assert reader.bodies() == [b"kept"]
+    assert len(again.turn.damages) == 1

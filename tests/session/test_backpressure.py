@@ -267,3 +267,56 @@ def test_unacked_messages_count_for_the_alarm(small: Node) -> None:
     held = small.broker.blocked
     taker.send(method(1, "basic.ack", delivery_tag=1))
     assert (held, small.broker.blocked) == (True, False)
+
+
+# -- both ways -------------------------------------------------------------------------------------
+
+
+def test_frames_are_no_larger_than_agreed(node: Node) -> None:
+    """Section 4.2.3: a body is split at the negotiated frame size."""
+    fill(node, 1, LARGE)
+    taker = node.dial()
+    taker.login(frame_max=4096)
+    taker.call(1, "channel.open")
+    taker.call(1, "basic.consume", queue="q", consumer_tag="c")
+    assert taker.bodies() == [LARGE]
+    assert taker.inbox.frame_bytes_seen_max <= 4096
+
+
+def test_all_publishers_together_are_bounded(node: Node) -> None:
+    """Each that comes when the bound is reached adds one publish."""
+    node.connect().declare("q")
+    peers = [node.connect() for _ in range(5)]
+    body = bytes(1024 * KIB)
+    for peer in peers:
+        peer.send(*[publish(1, "", "q", body, delivery_mode=2)] * 4)
+    assert node.journal.unsynced_bytes < UNSYNCED_BYTES_MAX + (len(peers) + 1) * len(body)
+    node.sync()
+    assert node.classic("q").ready_count() == 20
+
+
+def test_a_transaction_heeds_the_alarm(small: Node) -> None:
+    alarmed(small)
+    peer = small.connect()
+    peer.call(1, "tx.select")
+    peer.send(*[publish(1, "", "q", b"held")] * 3)
+    peer.expect(0, "connection.blocked")
+    assert len(peer.connection.channels[1].tx_publishes) == 1
+
+
+def test_a_blocked_publisher_s_confirms_still_come(small: Node) -> None:
+    peer = small.connect()
+    peer.declare("d")
+    peer.call(1, "confirm.select")
+    alarmed(small)
+    peer.send(publish(1, "", "d", b"m", delivery_mode=2))
+    assert peer.names() == ["connection.blocked"]
+    small.sync()
+    assert peer.names() == ["basic.ack"]
+
+
+def test_memory_that_a_deleted_queue_held_is_free(small: Node) -> None:
+    alarmed(small)
+    small.connect().call(1, "queue.delete", queue="q")
+    assert not small.broker.blocked
+    assert small.broker.memory_bytes() == 0

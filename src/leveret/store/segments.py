@@ -17,7 +17,7 @@ from typing import Final, final
 from mypy_extensions import i64, mypyc_attr
 
 from leveret.chunk import Chunk, ChunkDamaged
-from leveret.store.disk import Disk
+from leveret.store.disk import Disk, StorageFailure
 from leveret.store.format import SEGMENTS_DIR
 
 
@@ -71,6 +71,18 @@ def read_chunk_bytes(disk: Disk, ref: ChunkRef) -> bytes:
         return file.read(int(ref.position), int(ref.size))
     finally:
         file.close()
+
+
+def read_if_readable(disk: Disk, ref: ChunkRef) -> bytes:
+    """Return what lies where `ref` points, and nothing where the disk will not give it.
+
+    A read that fails costs the chunk, as damage does, and not the broker: nothing was promised
+    since that could be lost by it.
+    """
+    try:
+        return read_chunk_bytes(disk, ref)
+    except StorageFailure:
+        return b""
 
 
 def check_chunk(data: bytes, ref: ChunkRef, owner: i64) -> Chunk:
