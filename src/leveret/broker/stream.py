@@ -302,8 +302,8 @@ class Stream(Queue):
         for index in range(chunk.count):
             try:
                 messages[chunk.sequence(index) - block.first] = chunk.message(index)
-            except RecordDamaged as damage:
-                self.turn.damages.append(f"stream '{self.name}': {ref}: {damage}")
+            except RecordDamaged as broken:  # mypyc: a name has one type in a function
+                self.turn.damages.append(f"stream '{self.name}': {ref}: {broken}")
         return messages
 
     def next_number(self) -> i64:
