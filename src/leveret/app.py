@@ -159,6 +159,7 @@ class Node:
         restore = Restore(self.broker)
         report = recover(self._disk, restore, secrets.token_bytes(16), self.clock.wall_ms())
         self.broker.turn.journal = report.journal()
+        self.broker.turn.journal.file_bytes_max = self.settings.journal_file_bytes
         self.broker.turn.now_ms = self.clock.wall_ms()
         restore.finish(not report.clean_stop)
         for damage in report.damages:
@@ -253,12 +254,12 @@ class Node:
             turn.damages.clear()
 
     def _judge_journal(self) -> None:
-        """Begin a checkpoint when the journal is past its cap, or recovery wants one."""
+        """Begin a checkpoint: the journal is past its cap, memory fills, or recovery wants one."""
         journal = self.broker.turn.journal
         long = journal.bytes_since_roll > self.settings.journal_bytes_max
         # A stop's last record must stay the last one.
         busy = self.runner.in_checkpoint or self.runner.failed or self._stopping.is_set()
-        if (long or self._checkpoint_wanted) and not busy:
+        if (long or self._checkpoint_wanted or self.broker.wants_chunks()) and not busy:
             self._checkpoint_wanted = False
             source = BrokerCheckpoint(self.broker)
             self.log.info("checkpoint", journal_bytes=int(journal.bytes_since_roll))

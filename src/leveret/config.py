@@ -187,13 +187,14 @@ class Settings(BaseSettings):
         limits.HANDSHAKE_SECONDS_MAX,
         ge=1,
         le=300,
-        description="How long a client may take from its first byte to an open connection.",
+        description="How long a client may take from connecting to an open connection.",
     )
     login_failure_delay_ms: int = Field(
         3000,
         ge=0,
         le=60_000,
-        description="How long the answer to a refused login is held back, against guessing.",
+        description="How long a refused login is left without an answer, against guessing. "
+        "A client that announced `authentication_failure_close` is told at once.",
     )
     memory_bytes_max: Size = Field(
         default_factory=_memory,

@@ -67,11 +67,23 @@ UNACKED_PER_CHANNEL_MAX: Final = 1_000_000
 TX_MESSAGES_MAX: Final = 65_536
 TX_BYTES_MAX: Final = 64 * 1024 * 1024
 
+#: Bytes of contents that one connection has begun and not completed, with those of transactions
+#: that it has not committed; beyond it the connection ends (506).
+ASSEMBLING_BYTES_MAX: Final = 512 * 1024 * 1024
+
+#: Connections open at once, logged in or not; one more is dropped.
+CONNECTIONS_MAX: Final = 50_000
+
 # -- broker ----------------------------------------------------------------------------------------
 
 #: Messages that one turn of a loop handles before it lets others go on (compiled code holds the
 #: GIL for the whole turn).
 SLICE_MESSAGES: Final = 4096
+
+#: Queues and exchanges of one vhost, and bindings from one exchange.
+QUEUES_PER_VHOST_MAX: Final = 1_000_000
+EXCHANGES_PER_VHOST_MAX: Final = 100_000
+BINDINGS_PER_EXCHANGE_MAX: Final = 1_000_000
 
 #: Words in a topic key; the matching cost is bounded by it (a short string holds 256 at most).
 TOPIC_WORDS_MAX: Final = 256

@@ -128,6 +128,17 @@ def _check_choices(arguments: Arguments, where: str) -> None:
     overflow = arguments.get("x-overflow")
     if isinstance(overflow, str) and overflow not in _OVERFLOWS:
         raise _invalid("x-overflow", where, f"\"invalid overflow '{overflow}'\"")
+    mode = arguments.get("x-queue-mode")
+    if isinstance(mode, str) and mode not in ("default", "lazy"):
+        raise _invalid("x-queue-mode", where, f"\"invalid queue mode '{mode}'\"")
+    strategy = arguments.get("x-dead-letter-strategy")
+    if isinstance(strategy, str) and strategy not in ("at-most-once", "at-least-once"):
+        raise _invalid("x-dead-letter-strategy", where, f"\"invalid strategy '{strategy}'\"")
+    single = arguments.get("x-single-active-consumer", False)
+    if not isinstance(single, bool):
+        raise _invalid(
+            "x-single-active-consumer", where, "{unacceptable_type," + type_name(single) + "}"
+        )
     age = arguments.get("x-max-age")
     if isinstance(age, str):
         try:

@@ -65,6 +65,11 @@ class Broker:
         """Return about how much memory the messages hold."""
         return self.turn.held_bytes + self.turn.held_messages * MESSAGE_OVERHEAD_BYTES
 
+    def wants_chunks(self) -> bool:
+        """Tell whether a checkpoint would free much: streams fill memory that is half used."""
+        most = self.memory_bytes_max
+        return self.memory_bytes() > most // 2 and self.turn.unchunked_bytes > most // 8
+
     def settle(self) -> None:
         """End a batch: hand out messages, then judge the memory."""
         self.turn.settle()

@@ -206,6 +206,7 @@ class Stream(Queue):
             self.blocks.append(block)
         block.add(message)
         self.size += message.size
+        self.turn.unchunked_bytes += message.size
         self.turn.held_bytes += message.size
         self.turn.held_messages += 1
         offset = self.next_offset
@@ -230,13 +231,19 @@ class Stream(Queue):
         places: i64 = len(blocks) - (2 if blocks[-1].count == 0 else 1)
         while dropped < places and self._expired(blocks[dropped]):
             block = blocks[dropped]
-            self.size -= block.size
-            self._unload(block)
+            self._forget(block)
             dropped += 1
         if dropped:
             del blocks[:dropped]
             self.first_offset = blocks[0].first
             self.turn.journal.trim(self.queue_id, self.first_offset)
+
+    def _forget(self, block: Block) -> None:
+        """Let go of a block for good."""
+        self.size -= block.size
+        if block.ref is None:
+            self.turn.unchunked_bytes -= block.size
+        self._unload(block)
 
     def _expired(self, block: Block) -> bool:
         if block.first + block.count > self.visible_end:
@@ -326,6 +333,7 @@ class Stream(Queue):
             self.blocks.insert(place + 1, block)
             place += 1
         block.ref = ref
+        self.turn.unchunked_bytes -= block.size
         if place == len(self.blocks) - 1:
             self.blocks.append(Block(self.next_offset))
         if block.first + block.count <= self.visible_end:
@@ -367,9 +375,7 @@ class Stream(Queue):
             self.next_offset = next_offset
             self.blocks.append(Block(next_offset))
         while len(self.blocks) > 1 and self.blocks[0].first + self.blocks[0].count <= first_offset:
-            block = self.blocks.pop(0)
-            self.size -= block.size
-            self._unload(block)
+            self._forget(self.blocks.pop(0))
         self.first_offset = max(self.blocks[0].first, first_offset)
         self.visible_end = self.next_offset
 
@@ -477,6 +483,6 @@ class Stream(Queue):
     def drop(self) -> None:
         """Let go of all blocks."""
         for block in self.blocks:
-            self._unload(block)
+            self._forget(block)
         self.blocks = [Block(self.next_offset)]
         self.readers.clear()

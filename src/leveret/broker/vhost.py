@@ -30,6 +30,11 @@ from leveret.broker.queue import Queue
 from leveret.broker.stream import Stream
 from leveret.broker.turn import Link, Turn
 from leveret.errors import AccessRefused, NotFound, PreconditionFailed, ResourceLocked
+from leveret.limits import (
+    BINDINGS_PER_EXCHANGE_MAX,
+    EXCHANGES_PER_VHOST_MAX,
+    QUEUES_PER_VHOST_MAX,
+)
 from leveret.message import Message
 
 _PREDECLARED: Final = (
@@ -71,6 +76,9 @@ class Vhost:
         self.ids = ids
         self.name = name
         self.revision: i64 = 1
+        self.queues_max: i64 = QUEUES_PER_VHOST_MAX
+        self.exchanges_max: i64 = EXCHANGES_PER_VHOST_MAX
+        self.bindings_max: i64 = BINDINGS_PER_EXCHANGE_MAX
         #: The group of the journal that holds the newest removal of a definition.
         self.removed_group: i64 = 0
         self.exchanges: dict[str, Exchange] = {}
@@ -148,6 +156,8 @@ class Vhost:
         if name.startswith("amq."):
             raise AccessRefused(f"exchange name '{name}' contains reserved prefix 'amq.*'")
         self._check_alternate(arguments, name)
+        if len(self.exchanges) >= self.exchanges_max:
+            raise PreconditionFailed(f"a vhost has at most {self.exchanges_max} exchanges")
         exchange = make_exchange(name, kind, durable, auto_delete, internal, arguments)
         self.exchanges[name] = exchange
         self.revision += 1
@@ -265,6 +275,8 @@ class Vhost:
         if current is not None:
             self._wait_for_definition(current.durable, current.define_group)
             return
+        if len(source.bindings) >= self.bindings_max:
+            raise PreconditionFailed(f"an exchange has at most {self.bindings_max} bindings")
         binding = self.restore_binding(source, destination_name, to_queue, binding_key, arguments)
         if binding.durable:
             self.turn.journal.define("binding", binding.definition(self.name))
@@ -400,6 +412,8 @@ class Vhost:
         auto_delete: bool,
         arguments: Arguments,
     ) -> Queue:
+        if len(self.queues) >= self.queues_max:
+            raise PreconditionFailed(f"a vhost has at most {self.queues_max} queues")
         if arguments.get("x-queue-type") in ("stream", "quorum"):
             self._check_replicated(name, durable, exclusive, auto_delete)
         queue = self.make_queue(

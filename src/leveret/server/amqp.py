@@ -11,7 +11,12 @@ import asyncio
 import ipaddress
 from typing import TYPE_CHECKING, cast
 
-from leveret.limits import INPUT_BYTES_HELD_MAX, OUTPUT_BYTES_HIGH, OUTPUT_BYTES_MAX
+from leveret.limits import (
+    CONNECTIONS_MAX,
+    INPUT_BYTES_HELD_MAX,
+    OUTPUT_BYTES_HIGH,
+    OUTPUT_BYTES_MAX,
+)
 from leveret.session.connection import Connection
 from leveret.session.settings import Peer
 
@@ -58,6 +63,10 @@ class AmqpProtocol(asyncio.Protocol):
             Peer(host, int(peer[1]), str(local[0]), int(local[1]), is_loopback(host))
         )
         self._runner.add(self.connection, self)
+        if len(self._runner.shells) > CONNECTIONS_MAX:
+            self._listener.log("warning", self.connection, "too many connections")
+            self.abort()
+            return
         self._listener.log("info", self.connection, "accepting AMQP connection")
 
     def data_received(self, data: bytes) -> None:
@@ -107,6 +116,8 @@ class AmqpProtocol(asyncio.Protocol):
         reading = not (held or deaf)
         if reading != self._reading and not self._closing:
             self._reading = reading
+            connection.reading = reading
+            connection.input_ms = self._runner.now()
             if reading:
                 self._transport.resume_reading()
             else:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import i16, i32, i64
 
 from leveret.broker.consumer import Consumer, Outlet
+from leveret.errors import ResourceFault
 from leveret.limits import BODY_APART_BYTES
 from leveret.session.stream_headers import with_stream_headers
 from leveret.session.unacked import Unacked, UnackedList
@@ -240,6 +241,31 @@ class Channel(Outlet):
             write_method(self.connection.out, self.number, BasicAck(int(self.settled), several))
             self.connection.confirms_sent += 1
 
+    def assemble(self, size: i64) -> None:
+        """Count bytes that wait for their content's end or their transaction's commit.
+
+        Raises: ResourceFault (506) when the connection holds too much of that.
+        """
+        connection = self.connection
+        connection.assembling_bytes += size
+        most = connection.assembling_bytes_max
+        if connection.assembling_bytes > most:
+            raise ResourceFault(f"a connection's contents and transactions hold {most} bytes")
+
+    def end_content(self) -> None:
+        """Await no more of a content."""
+        for part in self.content_parts:
+            self.connection.assembling_bytes -= len(part)
+        self.content_parts = []
+        self.content_state = NO_CONTENT
+
+    def end_tx(self) -> None:
+        """Start an empty transaction."""
+        self.connection.assembling_bytes -= self.tx_bytes
+        self.tx_publishes = []
+        self.tx_settles = []
+        self.tx_bytes = 0
+
     # -- the end ----------------------------------------------------------------------------------
 
     def release(self) -> None:
@@ -247,8 +273,7 @@ class Channel(Outlet):
         consumers = list(self.consumers.values())
         self.consumers.clear()
         settled = [unacked for tx in self.tx_settles for unacked in tx.unacked]
-        self.tx_settles = []
-        self.tx_publishes = []
+        self.end_tx()
         # Consumers go first, so that nothing is handed to a channel that ends.
         for consumer in consumers:
             queue = consumer.queue
@@ -261,5 +286,4 @@ class Channel(Outlet):
             if not queue.deleted and queue.auto_delete and not queue.consumers:
                 self.vhost.drop_queue(queue)
         self.unsynced = []
-        self.content_parts = []
-        self.content_state = NO_CONTENT
+        self.end_content()

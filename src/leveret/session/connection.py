@@ -27,6 +27,7 @@ from leveret.errors import (
     UnexpectedFrame,
 )
 from leveret.limits import (
+    ASSEMBLING_BYTES_MAX,
     FRAME_BYTES_MIN,
     FRAME_OVERHEAD_BYTES,
     OUTPUT_BYTES_HIGH,
@@ -92,6 +93,11 @@ class Connection(Link):
     #: What is at hand, for errors.
     fault_class: i64 = 0
     fault_method: i64 = 0
+    #: False while the shell does not read the socket: silence means nothing then.
+    reading: bool = True
+    #: Bytes of contents that are not complete and of transactions that are not committed.
+    assembling_bytes: i64 = 0
+    assembling_bytes_max: i64 = ASSEMBLING_BYTES_MAX
     #: When the connection began to close (monotonic ms).
     closing_ms: i64 = 0
     # Counters.
@@ -494,7 +500,8 @@ class Connection(Link):
             # What cannot be read stays where it is: parsing on would meet it again and again.
             self._go_deaf()
             return
-        self.log.append(("error", str(error)))
+        level = "info" if isinstance(error, ConnectionForced) else "error"
+        self.log.append((level, str(error)))
         self._write_confirms()
         self.release()
         self.halted &= ~(HALT_SYNC | HALT_ALARM)

@@ -64,6 +64,7 @@ def body(channel: Channel, data: bytes, start: i64, end: i64) -> None:
     if size > channel.content_left:
         raise UnexpectedFrame("a content body goes beyond the size that its header announced")
     channel.content_parts.append(data[start:end])
+    channel.assemble(size)
     channel.content_left -= size
     if channel.content_left == 0:
         _complete(channel)
@@ -72,8 +73,7 @@ def body(channel: Channel, data: bytes, start: i64, end: i64) -> None:
 def _complete(channel: Channel) -> None:
     parts = channel.content_parts
     whole = parts[0] if len(parts) == 1 else b"".join(parts)
-    channel.content_parts = []
-    channel.content_state = NO_CONTENT
+    channel.end_content()
     channel.connection.at_fault(channel, 60, 40)
     accept(
         channel,

@@ -127,6 +127,7 @@ def accept(
 def _hold(channel: Channel, message: Message, queues: list[Queue], mandatory: bool) -> None:
     """Keep a publish for the commit."""
     channel.tx_bytes += message.size
+    channel.assemble(message.size)
     if len(channel.tx_publishes) >= TX_MESSAGES_MAX or channel.tx_bytes > TX_BYTES_MAX:
         raise PreconditionFailed(
             f"a transaction holds at most {TX_MESSAGES_MAX} messages and {TX_BYTES_MAX} bytes"

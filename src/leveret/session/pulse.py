@@ -45,8 +45,9 @@ def _tick_heartbeat(connection: Connection, now_ms: i64) -> None:
     if now_ms - connection.output_ms >= connection.heartbeat_ms // 2:
         write_heartbeat(connection.out)
         connection.wake()
-    # While it is halted the socket is not read: silence means nothing then.
-    if connection.halted == 0 and now_ms - connection.input_ms > connection.heartbeat_ms * 2:
+    # While it is halted, or the socket is not read, silence means nothing.
+    listening = connection.halted == 0 and connection.reading
+    if listening and now_ms - connection.input_ms > connection.heartbeat_ms * 2:
         seconds = int(connection.heartbeat_ms) // 1000
         connection.log.append(("error", f"missed heartbeats from client, timeout: {seconds}s"))
         connection.release()

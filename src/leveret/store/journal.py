@@ -102,6 +102,8 @@ class Journal:
         self.unsynced_bytes: i64 = 0
         self.file_number: i64 = file_number
         self.bytes_since_roll: i64 = 0
+        #: The size at which a file is closed and the next one begun.
+        self.file_bytes_max: i64 = JOURNAL_FILE_BYTES
         self._seed = seed
         self._record_seed: int = seed ^ int(group)
         self._file_bytes: i64 = 0
@@ -263,7 +265,7 @@ class Journal:
         self._flush_acks()
         if self._records == 0:
             return None
-        if self._rolling or self._file_bytes >= JOURNAL_FILE_BYTES:
+        if self._rolling or self._file_bytes >= self.file_bytes_max:
             self._rolling = False
             self.file_number += 1
             self._file_bytes = 0
@@ -301,7 +303,7 @@ class Journal:
     @property
     def next_file_number(self) -> int:
         """The file that the next group sealed goes to, if it were sealed now."""
-        full = self._rolling or self._file_bytes >= JOURNAL_FILE_BYTES
+        full = self._rolling or self._file_bytes >= self.file_bytes_max
         return int(self.file_number) + 1 if full else int(self.file_number)
 
     # -- inside ------------------------------------------------------------------------------------

@@ -49,9 +49,7 @@ def _commit(channel: Channel) -> None:
     journal = turn.journal
     publishes = channel.tx_publishes
     settles = channel.tx_settles
-    channel.tx_publishes = []
-    channel.tx_settles = []
-    channel.tx_bytes = 0
+    channel.end_tx()
     journal.begin_tx()
     for publish in publishes:
         queues = [queue for queue in publish.queues if not queue.deleted]
@@ -75,6 +73,4 @@ def _rollback(channel: Channel) -> None:
     for settle in channel.tx_settles:
         returned += settle.unacked
     channel.unacked.restore(returned)
-    channel.tx_publishes = []
-    channel.tx_settles = []
-    channel.tx_bytes = 0
+    channel.end_tx()

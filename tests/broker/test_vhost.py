@@ -1,0 +1,47 @@
+"""A vhost's limits, at each and one past it."""
+
+from __future__ import annotations
+
+import pytest
+
+from leveret.broker.broker import Broker
+from leveret.broker.vhost import Vhost
+from leveret.errors import PreconditionFailed
+from leveret.store.journal import Journal
+
+
+@pytest.fixture
+def vhost() -> Vhost:
+    return Broker(Journal(), 1 << 30).restore_vhost("/")
+
+
+def declare(vhost: Vhost, name: str) -> None:
+    vhost.declare_queue(None, name, False, False, False, {})
+
+
+def test_queues_have_a_limit(vhost: Vhost) -> None:
+    vhost.queues_max = 2
+    declare(vhost, "a")
+    declare(vhost, "b")
+    with pytest.raises(PreconditionFailed, match="at most 2 queues"):
+        declare(vhost, "c")
+    declare(vhost, "a")
+    assert set(vhost.queues) == {"a", "b"}
+
+
+def test_exchanges_have_a_limit(vhost: Vhost) -> None:
+    vhost.exchanges_max = len(vhost.exchanges) + 1
+    vhost.declare_exchange("a", "topic", False, False, False, {})
+    with pytest.raises(PreconditionFailed, match="exchanges"):
+        vhost.declare_exchange("b", "topic", False, False, False, {})
+    assert "b" not in vhost.exchanges
+
+
+def test_bindings_have_a_limit(vhost: Vhost) -> None:
+    vhost.bindings_max = 1
+    declare(vhost, "q")
+    vhost.bind("amq.topic", "q", True, "a", {}, None)
+    with pytest.raises(PreconditionFailed, match="at most 1 bindings"):
+        vhost.bind("amq.topic", "q", True, "b", {}, None)
+    vhost.bind("amq.topic", "q", True, "a", {}, None)
+    assert len(vhost.exchange("amq.topic").bindings) == 1

@@ -1,0 +1,59 @@
+"""Contents that are not complete and open transactions are bounded for each connection (506)."""
+
+from __future__ import annotations
+
+import pytest
+
+from core import Node, Peer
+from raw_codec import frame, header, method, publish
+
+MOST = 1000
+BODY = 3
+
+
+def body(channel: int, data: bytes) -> bytes:
+    return frame(BODY, channel, data)
+
+
+@pytest.fixture
+def small(node: Node) -> Peer:
+    """A connection that may hold `MOST` bytes, with channels 1 and 2 open."""
+    peer = node.connect(1, 2)
+    peer.connection.assembling_bytes_max = MOST
+    return peer
+
+
+def begin(channel: int, size: int) -> bytes:
+    return method(channel, "basic.publish", routing_key="q") + header(channel, size)
+
+
+def test_contents_of_all_channels_count(small: Peer) -> None:
+    """At the limit it goes on; one byte past it the connection ends."""
+    small.send(begin(1, 700), body(1, bytes(600)), begin(2, 700), body(2, bytes(400)))
+    assert small.connection.assembling_bytes == MOST
+    small.send(body(1, b"x"))
+    assert small.expect(0, "connection.close").fields["code"] == 506
+
+
+def test_what_is_complete_counts_no_more(small: Peer) -> None:
+    small.send(begin(1, 700), body(1, bytes(600)), body(1, bytes(100)))
+    assert small.connection.assembling_bytes == 0
+
+
+def test_a_closed_channel_counts_no_more(small: Peer) -> None:
+    small.send(begin(1, 700), body(1, bytes(600)))
+    small.send(method(2, "channel.close", code=200))
+    assert small.connection.assembling_bytes == 600
+    small.node.run()
+    small.lose()
+    assert small.connection.assembling_bytes == 0
+
+
+def test_transactions_count_until_they_end(small: Peer) -> None:
+    small.call(1, "tx.select")
+    small.send(publish(1, "", "q", bytes(600)))
+    assert 600 <= small.connection.assembling_bytes <= MOST
+    small.call(1, "tx.rollback")
+    assert small.connection.assembling_bytes == 0
+    small.send(publish(1, "", "q", bytes(600)), publish(1, "", "q", bytes(600)))
+    assert small.expect(0, "connection.close").fields["code"] == 506
