@@ -201,8 +201,9 @@ class Connection(Link):
                 break
             except AmqpError as error:
                 self._fail(error)
-            except Exception as error:  # noqa: BLE001 - a bug ends one connection, not the broker
-                self.log.append(("error", f"internal error: {error!r}"))
+            except Exception as bug:  # noqa: BLE001 - it ends one connection, not the broker
+                # Not `error` again: to mypyc a name has one type in a function.
+                self.log.append(("error", f"internal error: {bug!r}"))
                 self._fail(InternalError("the broker's log says more"))
         self._write_confirms()
 
