@@ -28,7 +28,7 @@ def tick(connection: Connection, now_ms: i64) -> None:
             connection.finish()
     elif connection.state < OPEN:
         _tick_handshake(connection, now_ms)
-    elif connection.heartbeat_ms > 0:
+    elif connection.state == OPEN and connection.heartbeat_ms > 0:
         _tick_heartbeat(connection, now_ms)
 
 
