@@ -1,81 +1,170 @@
-"""Where messages wait: the window and what came back, against simple models."""
+"""Sources: the window of new messages and the returns, each against a simple model."""
 
 from __future__ import annotations
 
-import bisect
-
-from hypothesis import given
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from leveret.broker.source import NOTHING, Returned, Returns, Window
 from leveret.message import Address, Message
 
-ADDRESS = Address(b"", b"q")
+#: Taken places at which a window begins to move its messages (`source._COMPACT_AT`).
+COMPACT_AT = 4096
 
 
 def message(number: int) -> Message:
-    """A message that is told by its time."""
-    return Message(ADDRESS, b"\0\0", b"", number, True)
+    """A message that its body tells from others."""
+    return Message(Address(b"", b"q"), b"\0\0", b"%d" % number, 0, False)
 
 
-#: Runs of appends and takes: long ones, so that the window's list is packed.
-RUNS = st.lists(st.tuples(st.sampled_from(["append", "take"]), st.integers(1, 7000)), max_size=12)
+def number_of(taken: Message) -> int:
+    """The number that `message` was given."""
+    return int(taken.body)
 
 
-@given(start=st.integers(0, 1 << 40), runs=RUNS)
-def test_a_window_is_a_queue_whose_places_are_sequences(
-    start: int, runs: list[tuple[str, int]]
-) -> None:
-    window = Window(start)
-    first = end = start
-    for verb, count in runs:
-        for _ in range(count if verb == "append" else min(count, end - first)):
-            if verb == "append":
-                assert window.append(message(end)) == end
-                end += 1
-            else:
-                assert window.first() == first
-                assert window.take().timestamp_ms == first
-                first += 1
-        assert window.count() == end - first
-        assert (window.first() == NOTHING) == (first == end)
-        assert (window.head_sequence, window.next_sequence) == (first, end)
-        assert len(window.items) <= 2 * (end - first) + 4096
-    assert [m.timestamp_ms for m in window.waiting()] == list(range(first, end))
+class Windows:
+    """A window and its model, a list of (sequence, number)."""
+
+    def __init__(self, start: int) -> None:
+        self.window = Window(start)
+        self.model: list[int] = []
+        self.next = start
+
+    def append(self, count: int) -> None:
+        for _ in range(count):
+            assert self.window.append(message(self.next)) == self.next
+            self.model.append(self.next)
+            self.next += 1
+
+    def take(self, count: int) -> None:
+        for _ in range(min(count, len(self.model))):
+            sequence = self.model.pop(0)
+            assert self.window.first() == sequence
+            assert number_of(self.window.take()) == sequence
+
+    def restart(self, gap: int) -> None:
+        self.next += gap
+        self.window.restart(self.next)
+        self.model = []
+
+    def check(self) -> None:
+        window = self.window
+        assert window.first() == (self.model[0] if self.model else NOTHING)
+        assert window.count() == len(self.model)
+        assert [number_of(one) for one in window.waiting()] == self.model
+        assert (window.head_sequence, window.next_sequence) == (
+            self.model[0] if self.model else self.next,
+            self.next,
+        )
 
 
-def test_a_restarted_window_goes_on_with_later_sequences() -> None:
+window_steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("append"), st.integers(0, 5)),
+        st.tuples(st.just("take"), st.integers(0, 5)),
+        st.tuples(st.just("restart"), st.integers(0, 3)),
+    )
+)
+
+
+@given(st.integers(0, 2**40), window_steps)
+def test_a_window_is_a_list(start: int, steps: list[tuple[str, int]]) -> None:
+    both = Windows(start)
+    for name, number in steps:
+        getattr(both, name)(number)
+        both.check()
+
+
+@settings(max_examples=30)
+@given(
+    st.lists(
+        st.sampled_from([1, COMPACT_AT // 2, COMPACT_AT - 1, COMPACT_AT, COMPACT_AT + 1]),
+        min_size=2,
+        max_size=6,
+    )
+)
+def test_a_window_is_a_list_where_it_moves_its_messages(counts: list[int]) -> None:
+    both = Windows(1)
+    for place, count in enumerate(counts):
+        both.append(count)
+        both.take(counts[place - 1] - place % 2)
+        both.check()
+
+
+@pytest.mark.parametrize("behind", [-1, 0, 1])
+def test_taken_places_are_given_back(behind: int) -> None:
+    """When they are half of the list; before, moving the rest would cost more than it gives."""
+    both = Windows(1)
+    both.append(2 * COMPACT_AT + behind)
+    both.take(COMPACT_AT)
+    # One more is needed where more than half is still there.
+    assert (both.window.head == 0) == (behind <= 0)
+    both.take(1)
+    both.check()
+    assert len(both.window.items) <= 2 * COMPACT_AT
+    both.take(2 * COMPACT_AT)
+    assert both.window.items == []
+
+
+def test_a_window_holds_no_message_that_was_taken() -> None:
     window = Window(1)
-    for number in range(1, 6):
+    for number in (1, 2):
         window.append(message(number))
-    window.take()
-    window.restart(window.next_sequence)
-    assert window.first() == NOTHING
-    assert window.append(message(6)) == 6
-    assert window.take().timestamp_ms == 6
+    taken = window.take()
+    assert all(one is not taken for one in window.items)
+
+
+# -- returns ---------------------------------------------------------------------------------------
+
+
+class ReturnsModel:
+    """Returns and their model: numbers with counts by sequence."""
+
+    def __init__(self) -> None:
+        self.returns = Returns()
+        self.model: dict[int, int] = {}
+
+    def put(self, sequence: int, count: int) -> None:
+        if sequence not in self.model:
+            self.returns.put(Returned(sequence, message(sequence), count))
+            self.model[sequence] = count
+
+    def take(self) -> None:
+        if self.model:
+            sequence = min(self.model)
+            assert self.returns.first() == sequence
+            assert number_of(self.returns.take()) == sequence
+            assert self.returns.taken_count == self.model.pop(sequence)
+
+    def fill(self, sequences: list[int]) -> None:
+        self.model = dict.fromkeys(sorted(sequences), 1)
+        self.returns.fill([Returned(one, message(one), 1) for one in self.model])
+
+    def check(self) -> None:
+        returns = self.returns
+        assert returns.first() == min(self.model, default=NOTHING)
+        assert returns.count() == len(self.model)
+        assert [(one.sequence, one.count) for one in returns.waiting()] == sorted(
+            self.model.items()
+        )
+        for sequence in range(12):
+            assert returns.holds(sequence) == (sequence in self.model)
 
 
 @given(
-    filled=st.sets(st.integers(0, 50)),
-    steps=st.lists(st.one_of(st.none(), st.integers(0, 100)), max_size=80),
+    st.lists(st.integers(0, 9), unique=True),
+    st.lists(st.tuples(st.booleans(), st.integers(0, 11), st.integers(0, 5))),
 )
-def test_what_came_back_is_read_by_its_old_place(filled: set[int], steps: list[int | None]) -> None:
-    """`None` takes, a number puts; a sequence is there once at a time."""
-    returns = Returns()
-    model = sorted(filled)
-    returns.fill([Returned(number, message(number), 3) for number in model])
-    counts = dict.fromkeys(model, 3)
-    for step in steps:
-        if step is None:
-            assert returns.first() == (model[0] if model else NOTHING)
-            if model:
-                number = model.pop(0)
-                assert returns.take().timestamp_ms == number
-                assert returns.taken_count == counts[number]
-        elif step not in model:
-            bisect.insort(model, step)
-            counts[step] = step + 1
-            returns.put(Returned(step, message(step), step + 1))
-        assert returns.count() == len(model)
-        assert [item.sequence for item in returns.waiting()] == model
-        assert [number for number in range(101) if returns.holds(number)] == model
+def test_returns_come_by_their_old_places(
+    filled: list[int], steps: list[tuple[bool, int, int]]
+) -> None:
+    both = ReturnsModel()
+    both.fill(filled)
+    both.check()
+    for put, sequence, count in steps:
+        if put:
+            both.put(sequence, count)
+        else:
+            both.take()
+        both.check()

@@ -1,81 +1,136 @@
-"""The list of deliveries that wait for their ack, against a plain dict (behaviour 58)."""
+"""The unacked deliveries of a channel, against a dict of them (AMQP 0-9-1 section 1.8.3.13)."""
 
 from __future__ import annotations
 
-import random
-
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from core import Node
 from leveret.broker.queue import Queue
 from leveret.message import Address, Message
 from leveret.session.unacked import Unacked, UnackedList
 
-MESSAGE = Message(Address(b"", b"q"), b"\0\0", b"", 0, True)
+#: Settled places from which on the list is packed (`unacked._PACK_AT`).
+PACK_AT = 1024
+
+MESSAGE = Message(Address(b"", b""), b"\0\0", b"", 0, False)
 
 
-def a_queue() -> Queue:
-    """Any queue: the list only hands it on."""
-    node = Node()
-    node.connect().declare("q")
-    return node.vhost.queues["q"]
+class Model:
+    """The list and its model: the open deliveries by tag."""
+
+    def __init__(self, queue: Queue) -> None:
+        self.list = UnackedList()
+        self.queue = queue
+        self.open: dict[int, Unacked] = {}
+        self.rolled: list[Unacked] = []
+        self.tag = 0
+
+    def add(self, count: int) -> None:
+        for _ in range(count):
+            self.tag += 1
+            one = Unacked(self.tag, self.queue, None, MESSAGE, self.tag, 0)
+            self.list.add(one)
+            self.open[self.tag] = one
+
+    def take(self, tag: int) -> None:
+        """Take an open, a settled or an unknown tag."""
+        expected = self.open.pop(tag, None)
+        assert self.list.take(tag) is expected
+        if expected is not None:
+            self.rolled.append(expected)
+
+    def take_some(self, place: int) -> None:
+        """Take an open tag, the one at a place."""
+        if self.open:
+            self.take(list(self.open)[place % len(self.open)])
+
+    def take_up_to(self, tag: int) -> None:
+        expected = [self.open.pop(one) for one in list(self.open) if one <= tag]
+        assert self.list.take_up_to(tag) == expected
+        self.rolled += expected
+
+    def take_all(self, _: int) -> None:
+        expected = list(self.open.values())
+        self.open = {}
+        assert self.list.take_all() == expected
+        self.rolled += expected
+
+    def restore(self, _: int) -> None:
+        """Roll a transaction back: what was taken since the last one is open again."""
+        self.list.restore(self.rolled)
+        self.open.update({int(one.tag): one for one in self.rolled})
+        self.open = dict(sorted(self.open.items()))
+        self.rolled = []
+
+    def check(self) -> None:
+        items = self.list.items[self.list.head :]
+        assert [one for one in items if not one.settled] == list(self.open.values())
+        assert self.list.count == len(self.open)
 
 
-def tags(settled: list[Unacked]) -> list[int]:
-    """The tags of settled deliveries."""
-    return [int(unacked.tag) for unacked in settled]
+@pytest.fixture(scope="module")
+def queue() -> Queue:
+    """Some queue."""
+    peer = Node().connect()
+    peer.call(1, "queue.declare", queue="q")
+    return peer.node.vhost.queue("q", None)
 
 
-@pytest.mark.parametrize("seed", range(30))
-def test_against_a_dict(seed: int) -> None:
-    draw = random.Random(seed)
-    queue = a_queue()
-    real, model = UnackedList(), dict[int, None]()
-    held: list[Unacked] = []
-    last = 0
-    for _ in range(400):
-        step = draw.randrange(10)
-        if step < 4:
-            for _ in range(draw.choice([1, 3, 100, 1500])):
-                # A channel's tags grow; those of deliveries without acks are left out.
-                last += draw.randrange(1, 3)
-                real.add(Unacked(last, queue, None, MESSAGE, last, 0))
-                model[last] = None
-        elif step < 7:
-            tag = draw.choice([*list(model)[:3], draw.randrange(last + 2)])
-            got = real.take(tag)
-            assert (got is not None) == (tag in model)
-            if got is not None:
-                assert got.tag == tag
-                del model[tag]
-                held.append(got)
-            assert real.take(tag) is None
-        elif step < 9:
-            tag = draw.randrange(last + 2)
-            settled = real.take_up_to(tag)
-            assert tags(settled) == [one for one in model if one <= tag]
-            for one in settled:
-                del model[int(one.tag)]
-            held += settled if draw.randrange(2) else []
-        elif held:
-            # A rollback puts them back in their order.
-            real.restore(held)
-            model = dict.fromkeys(sorted([*model, *tags(held)]))
-            held = []
-        assert real.count == len(model)
-    assert tags(real.take_all()) == list(model)
-    assert real.count == 0
+steps = st.lists(
+    st.tuples(
+        st.sampled_from(["add", "add", "take", "take_some", "take_up_to", "take_all", "restore"]),
+        st.integers(0, 30),
+    ),
+    max_size=40,
+)
 
 
-def test_acks_from_the_newest_on_do_not_keep_what_is_settled() -> None:
-    """One delivery that is never acked must not make the list grow for ever."""
-    queue = a_queue()
-    real = UnackedList()
-    real.add(Unacked(1, queue, None, MESSAGE, 1, 0))
-    for tag in range(2, 20_000):
-        real.add(Unacked(tag, queue, None, MESSAGE, tag, 0))
-        assert real.take(tag) is not None
-    assert real.count == 1
-    assert len(real.items) < 3000
-    assert real.take(1) is not None
-    assert real.items == []
+@given(steps)
+def test_the_list_is_a_dict_by_tags(queue: Queue, steps: list[tuple[str, int]]) -> None:
+    model = Model(queue)
+    for name, number in steps:
+        getattr(model, name)(number)
+        model.check()
+
+
+@settings(max_examples=20)
+@given(st.randoms(use_true_random=False), st.integers(PACK_AT - 1, 2 * PACK_AT + 1))
+def test_acks_in_any_order_are_packed_away(queue: Queue, random: object, count: int) -> None:
+    assert hasattr(random, "shuffle")
+    model = Model(queue)
+    model.add(count)
+    tags = list(model.open)
+    random.shuffle(tags)
+    for tag in tags:
+        model.take(tag)
+    model.check()
+    assert model.list.items == []
+
+
+@pytest.mark.parametrize("count", [2 * PACK_AT - 1, 2 * PACK_AT, 2 * PACK_AT + 1])
+def test_the_list_is_packed_at_its_borders(queue: Queue, count: int) -> None:
+    model = Model(queue)
+    model.add(count)
+    for tag in range(1, PACK_AT + 2):
+        model.take(tag)
+        if abs(tag - PACK_AT) <= 2:
+            model.check()
+    assert len(model.list.items) <= PACK_AT + 1
+    model.add(2)
+    model.take_up_to(count)
+    model.check()
+    assert len(model.list.items) <= PACK_AT + 2
+
+
+def test_one_that_waits_long_keeps_few_settled_ones(queue: Queue) -> None:
+    """The oldest delivery is never acked, all others are, in order."""
+    model = Model(queue)
+    model.add(1)
+    for _ in range(20):
+        model.add(PACK_AT)
+        for tag in list(model.open)[1:]:
+            model.take(tag)
+        assert len(model.list.items) <= 2 * PACK_AT
+    model.check()
