@@ -45,9 +45,10 @@ def _tick_heartbeat(connection: Connection, now_ms: i64) -> None:
     if now_ms - connection.output_ms >= connection.heartbeat_ms // 2:
         write_heartbeat(connection.out)
         connection.wake()
-    # While it is halted, or the socket is not read, silence means nothing.
-    listening = connection.halted == 0 and connection.reading
-    if listening and now_ms - connection.input_ms > connection.heartbeat_ms * 2:
+    if connection.halted != 0 or not connection.reading:
+        # While the socket is not read silence means nothing; afterwards it is counted from here.
+        connection.input_ms = now_ms
+    elif now_ms - connection.input_ms > connection.heartbeat_ms * 2:
         seconds = int(connection.heartbeat_ms) // 1000
         connection.log.append(("error", f"missed heartbeats from client, timeout: {seconds}s"))
         connection.release()
