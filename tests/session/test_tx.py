@@ -1,182 +1,292 @@
-"""Transactions: publishes and acks together, or not at all (section 1.9, behaviours 28 and 29)."""
+"""Transactions: publishes and acks that count together, or not at all.
+
+Sources: AMQP 0-9-1 section 1.9 and behaviours 28 and 29.
+"""
 
 from __future__ import annotations
 
-import random
-
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from core import Node, Peer
-from leveret.limits import TX_MESSAGES_MAX
-from leveret.store.disks.recording import Image, RecordingDisk, crash_states
+from leveret.limits import TX_BYTES_MAX, TX_MESSAGES_MAX
 from raw_codec import method, publish
 
 
 @pytest.fixture
-def tx(peer: Peer) -> Peer:
-    """A transactional channel, with the queue `q` and `old` in it."""
-    peer.declare("q")
-    peer.send(publish(1, "", "q", b"old", delivery_mode=2))
+def tx(node: Node) -> Peer:
+    """A connection whose channel 1 is transactional; the transient queue `q` holds 0 to 4."""
+    return transactional(node)
+
+
+def transactional(node: Node, *, durable: bool = False) -> Peer:
+    peer = node.connect(1, 2)
+    peer.declare("q", durable=durable)
+    peer.send(*[put(number, channel=2) for number in range(5)])
     peer.call(1, "tx.select")
     return peer
 
 
-def lasting(body: bytes, queue: str = "q") -> bytes:
-    """A persistent publish."""
-    return publish(1, "", queue, body, delivery_mode=2)
+def put(number: int, queue: str = "q", channel: int = 1) -> bytes:
+    """A publish of a number, persistent."""
+    return publish(channel, "", queue, b"%d" % number, delivery_mode=2)
 
 
-def ready(node: Node) -> int:
+def ready(peer: Peer) -> int:
     """How many messages wait in `q`."""
-    return int(node.vhost.queues["q"].ready_count())
+    return peer.node.vhost.queue("q", None).ready_count()
 
 
-def test_publishes_wait_for_the_commit(node: Node, tx: Peer) -> None:
-    tx.send(lasting(b"1"), lasting(b"2"))
-    assert ready(node) == 1
+def rest(peer: Peer) -> list[tuple[int, bool]]:
+    """All that waits in `q`, by another channel, with the redelivered flags."""
+    got = []
+    for _ in range(ready(peer)):
+        peer.send(method(2, "basic.get", queue="q", no_ack=True))
+        message = peer.expect(2, "basic.get-ok")
+        got.append((int(message.body), message.redelivered))
+    return got
+
+
+def fresh(*numbers: int) -> list[tuple[int, bool]]:
+    """Numbers that were not redelivered."""
+    return [(number, False) for number in numbers]
+
+
+# -- publishes -------------------------------------------------------------------------------------
+
+
+def test_publishes_count_from_the_commit_on(tx: Peer) -> None:
+    tx.send(put(5), put(6))
+    assert ready(tx) == 5
     tx.call(1, "tx.commit")
-    assert ready(node) == 3
-    # The next transaction has begun by itself.
-    tx.send(lasting(b"3"))
-    assert ready(node) == 3
+    assert rest(tx) == fresh(*range(7))
 
 
-def test_commit_ok_waits_for_its_sync(node: Node, tx: Peer) -> None:
-    tx.send(lasting(b"1"), method(1, "tx.commit"))
-    assert tx.take() == []
-    node.sync()
-    assert tx.names() == ["tx.commit-ok"]
-
-
-def test_acks_wait_for_the_commit(node: Node, tx: Peer) -> None:
-    tag = tx.call_get("q").delivery_tag
-    tx.send(method(1, "basic.ack", delivery_tag=tag))
-    assert node.vhost.queues["q"].unacked_count == 1
-    tx.call(1, "tx.commit")
-    assert node.vhost.queues["q"].unacked_count == 0
-
-
-def test_rollback_undoes_both(node: Node, tx: Peer) -> None:
-    """Behaviour 29: what was acked is unacked again, not requeued."""
-    tag = tx.call_get("q").delivery_tag
-    tx.send(lasting(b"new"), method(1, "basic.ack", delivery_tag=tag))
+def test_a_rollback_drops_publishes(tx: Peer) -> None:
+    tx.send(put(5))
     tx.call(1, "tx.rollback")
-    assert (ready(node), node.vhost.queues["q"].unacked_count) == (0, 1)
-    tx.send(method(1, "basic.ack", delivery_tag=tag))
+    tx.send(put(6))
     tx.call(1, "tx.commit")
-    assert node.vhost.queues["q"].unacked_count == 0
+    assert rest(tx) == fresh(0, 1, 2, 3, 4, 6)
 
 
-def test_acks_that_were_rolled_back_are_in_order(node: Node, tx: Peer) -> None:
-    other = node.connect()
-    other.send(*[lasting(b"%d" % number) for number in range(5)])
-    tags = [tx.call_get("q").delivery_tag for _ in range(6)]
-    for tag in (tags[4], tags[1]):
-        tx.send(method(1, "basic.ack", delivery_tag=tag))
-    tx.call(1, "tx.rollback")
-    tx.send(method(1, "basic.ack", delivery_tag=tags[2], multiple=True))
-    tx.call(1, "tx.commit")
-    tx.send(method(1, "channel.close"))
-    assert [other.call_get("q").body for _ in range(3)] == [b"2", b"3", b"4"]
-
-
-def test_a_settled_tag_is_unknown_also_before_the_commit(tx: Peer) -> None:
-    tag = tx.call_get("q").delivery_tag
-    ack = method(1, "basic.ack", delivery_tag=tag)
-    tx.send(ack, ack)
-    closed = tx.expect(1, "channel.close")
-    assert (closed.code, closed.text) == (406, f"PRECONDITION_FAILED - unknown delivery tag {tag}")
-
-
-@pytest.mark.parametrize("way", ["channel", "connection", "lost"])
-def test_an_end_without_a_commit_is_a_rollback(node: Node, tx: Peer, way: str) -> None:
-    tag = tx.call_get("q").delivery_tag
-    tx.send(lasting(b"new"), method(1, "basic.ack", delivery_tag=tag))
-    if way == "lost":
+@pytest.mark.parametrize("end", ["channel", "connection", "error"])
+def test_what_was_not_committed_ends_with_its_channel(tx: Peer, end: str) -> None:
+    tx.call_get("q")
+    tx.send(put(5), method(1, "basic.ack", delivery_tag=1))
+    if end == "channel":
+        tx.call(1, "channel.close")
+    elif end == "connection":
         tx.lose()
+        tx = tx.node.connect(1, 2)
     else:
-        tx.send(method(1 if way == "channel" else 0, f"{way.replace('lost', '')}.close"))
-    other = node.connect()
-    got = other.call_get("q")
-    assert (got.body, got.redelivered) == (b"old", True)
-    assert ready(node) == 0
+        tx.send(publish(1, "nowhere", "", b"x"))
+        assert tx.expect(1, "channel.close").code == 404
+    assert rest(tx) == [(0, True), *fresh(1, 2, 3, 4)]
 
 
-def test_errors_come_at_the_publish(tx: Peer) -> None:
+def test_an_error_is_told_at_the_publish(tx: Peer) -> None:
     """Behaviour 29."""
-    tx.send(publish(1, "none", "", b"m"))
+    tx.send(publish(1, "nowhere", "", b"x"), method(1, "tx.commit"))
     assert tx.expect(1, "channel.close").code == 404
-
-
-def test_returns_come_before_commit_ok(tx: Peer) -> None:
-    tx.send(publish(1, "amq.fanout", "", b"m", mandatory=True))
     assert tx.take() == []
+
+
+def test_returns_come_with_the_commit_before_its_ok(tx: Peer) -> None:
+    """Behaviour 29."""
+    tx.send(publish(1, "", "none", b"a", mandatory=True), put(5))
+    assert tx.take() == []
+    tx.send(publish(1, "", "none", b"b"), publish(1, "", "none", b"c", mandatory=True))
     tx.send(method(1, "tx.commit"))
-    tx.node.sync()
-    assert tx.names() == ["basic.return", "tx.commit-ok"]
-
-
-def test_a_queue_deleted_before_the_commit_takes_nothing(node: Node, tx: Peer) -> None:
-    tx.send(lasting(b"new"))
-    other = node.connect()
-    other.call(1, "queue.delete", queue="q")
-    other.declare("q")
+    got = tx.take()
+    assert [one.name for one in got] == ["basic.return", "basic.return", "tx.commit-ok"]
+    assert [one.body for one in got] == [b"a", b"c", b""]
+    # They belong to that transaction alone.
     tx.call(1, "tx.commit")
-    assert ready(node) == 0
 
 
-def test_modes_exclude_each_other(node: Node, tx: Peer) -> None:
-    """Behaviour 28."""
-    tx.send(method(1, "confirm.select"))
-    assert tx.expect(1, "channel.close").code == 406
-    other = node.connect()
-    other.call(1, "confirm.select")
-    other.call(1, "confirm.select")
-    other.send(method(1, "tx.select"))
-    assert other.expect(1, "channel.close").code == 406
-    plain = node.connect()
-    plain.send(method(1, "tx.commit"))
-    assert plain.expect(1, "channel.close").code == 406
-
-
-def test_a_transaction_is_bounded(node: Node, tx: Peer) -> None:
-    small = publish(1, "", "q", b"")
-    tx.send(small * TX_MESSAGES_MAX)
+def test_a_rollback_returns_nothing(tx: Peer) -> None:
+    tx.send(publish(1, "", "none", b"a", mandatory=True))
+    tx.call(1, "tx.rollback")
+    tx.call(1, "tx.commit")
     assert tx.take() == []
-    tx.send(small)
-    assert tx.expect(1, "channel.close").code == 406
-    assert ready(node) == 1
 
 
-@pytest.mark.parametrize("seed", range(10))
-def test_a_crash_leaves_all_of_it_or_nothing(seed: int) -> None:
-    """Promise 3: at any legal state that a crash during the commit's sync leaves."""
-    draw = random.Random(seed)
-    node = Node(seed=seed)
-    peer = node.connect()
-    peer.declare("q")
-    peer.declare("q2")
-    peer.send(lasting(b"old"))
+def test_a_queue_that_went_before_the_commit_takes_nothing(tx: Peer) -> None:
+    tx.call(2, "queue.declare", queue="r")
+    tx.send(publish(1, "", "r", b"x", mandatory=True), put(5))
+    tx.call(2, "queue.delete", queue="r")
+    tx.send(method(1, "tx.commit"))
+    assert tx.names() == ["basic.return", "tx.commit-ok"]
+    assert rest(tx) == fresh(*range(6))
+
+
+def test_the_order_of_publishes_is_kept(tx: Peer) -> None:
+    tx.send(put(5))
+    tx.send(put(6, channel=2))
+    tx.call(1, "tx.commit")
+    assert rest(tx) == fresh(0, 1, 2, 3, 4, 6, 5)
+
+
+# -- acks ------------------------------------------------------------------------------------------
+
+
+def test_acks_count_from_the_commit_on(tx: Peer) -> None:
+    queue = tx.node.vhost.queue("q", None)
+    tx.call_get("q")
+    tx.send(method(1, "basic.ack", delivery_tag=1))
+    assert (queue.acked, queue.unacked_count) == (0, 1)
+    tx.call(1, "tx.commit")
+    assert queue.unacked_count == 0
+    assert rest(tx) == fresh(1, 2, 3, 4)
+
+
+def test_a_rollback_discards_acks_and_requeues_nothing(tx: Peer) -> None:
+    """Behaviour 29: the messages stay unacked on this channel and may be acked again."""
+    for _ in range(3):
+        tx.call_get("q")
+    tx.send(method(1, "basic.ack", delivery_tag=2, multiple=True))
+    tx.send(method(1, "basic.reject", delivery_tag=3, requeue=True))
+    tx.call(1, "tx.rollback")
+    assert ready(tx) == 2
+    tx.send(method(1, "basic.ack", delivery_tag=2))
+    tx.call(1, "tx.commit")
+    tx.call(1, "channel.close")
+    assert rest(tx) == [(0, True), (2, True), *fresh(3, 4)]
+
+
+def test_an_ack_twice_in_a_transaction_is_an_error(tx: Peer) -> None:
+    """Behaviour 58."""
+    tx.call_get("q")
+    tx.send(method(1, "basic.ack", delivery_tag=1))
+    tx.send(method(1, "basic.ack", delivery_tag=1))
+    closed = tx.expect(1, "channel.close")
+    assert (closed.code, closed.text) == (406, "PRECONDITION_FAILED - unknown delivery tag 1")
+
+
+def test_refused_messages_return_at_the_commit(tx: Peer) -> None:
+    for _ in range(3):
+        tx.call_get("q")
+    tx.send(method(1, "basic.nack", delivery_tag=2, multiple=True, requeue=True))
+    tx.send(method(1, "basic.reject", delivery_tag=3, requeue=False))
+    assert ready(tx) == 2
+    tx.call(1, "tx.commit")
+    assert rest(tx) == [(0, True), (1, True), *fresh(3, 4)]
+
+
+def test_credit_comes_back_at_the_commit(tx: Peer) -> None:
+    tx.call(1, "basic.qos", prefetch_count=2)
+    tx.call(1, "basic.consume", queue="q")
+    assert tx.bodies() == [b"0", b"1"]
+    tx.send(method(1, "basic.ack", delivery_tag=2, multiple=True))
+    assert tx.take() == []
+    tx.call(1, "tx.commit")
+    assert tx.bodies() == [b"2", b"3"]
+
+
+# -- the channel -----------------------------------------------------------------------------------
+
+
+def test_select_twice_is_fine_and_confirms_do_not_mix(node: Node, tx: Peer) -> None:
+    """Behaviour 28."""
+    tx.call(1, "tx.select")
+    for mine, then in (("tx.select", "confirm.select"), ("confirm.select", "tx.select")):
+        peer = node.connect()
+        peer.call(1, mine)
+        peer.send(method(1, then))
+        assert peer.expect(1, "channel.close").code == 406
+
+
+@pytest.mark.parametrize("name", ["tx.commit", "tx.rollback"])
+def test_without_select_there_is_nothing_to_end(peer: Peer, name: str) -> None:
+    """Behaviour 28."""
+    peer.send(method(1, name))
+    assert peer.expect(1, "channel.close").code == 406
+
+
+def test_channels_have_transactions_of_their_own(tx: Peer) -> None:
+    tx.call(2, "tx.select")
+    tx.send(put(5), put(6, channel=2))
+    tx.call(2, "tx.commit")
+    tx.call(1, "tx.rollback")
+    got = [tx.call_get("q").body for _ in range(ready(tx))]
+    assert got == [b"0", b"1", b"2", b"3", b"4", b"6"]
+
+
+def test_a_commit_waits_for_its_sync(node: Node) -> None:
+    tx = transactional(node, durable=True)
     node.sync()
-    peer.call(1, "tx.select")
-    peer.send(
-        method(1, "basic.get", queue="q"),
-        *[lasting(b"new" + bytes(draw.choice([0, 1000, 90_000])), "q2") for _ in range(5)],
-        method(1, "basic.ack", delivery_tag=1),
-        method(1, "tx.commit"),
-    )
+    tx.send(put(5), method(1, "tx.commit"))
+    assert tx.take() == []
     node.begin_sync()
     node.write()
-    assert node.recording is not None
-    outcomes = set()
-    for image in images(node, draw):
-        again = Node(RecordingDisk(image))
-        outcomes.add((ready(again), int(again.vhost.queues["q2"].ready_count())))
-    assert outcomes == {(1, 0), (0, 5)}
+    assert tx.take() == []
+    node.end_sync()
+    tx.expect(1, "tx.commit-ok")
+    # An empty one has nothing to wait for.
+    tx.send(method(1, "tx.commit"))
+    tx.expect(1, "tx.commit-ok")
 
 
-def images(node: Node, draw: random.Random) -> list[Image]:
-    """What a crash may leave at the last operations of the disk: before, in, and after the sync."""
-    assert node.recording is not None
-    since = node.trace_length() - 2
-    return [s.image for s in crash_states(node.recording, draw.randrange, 12, since=since)]
+def test_a_transaction_has_limits(tx: Peer) -> None:
+    tx.send(*[publish(1, "", "q", b"")] * TX_MESSAGES_MAX)
+    assert tx.take() == []
+    tx.send(publish(1, "", "q", b""))
+    assert tx.expect(1, "channel.close").code == 406
+    assert ready(tx) == 5
+
+
+def test_a_transaction_has_a_limit_of_bytes(tx: Peer) -> None:
+    large = publish(1, "", "q", bytes(1 << 20))
+    tx.send(*[large] * (TX_BYTES_MAX // (1 << 20) - 1))
+    tx.call(1, "tx.rollback")
+    # What was rolled back counts no more.
+    tx.send(*[large] * (TX_BYTES_MAX // (1 << 20) - 1))
+    assert tx.take() == []
+    tx.send(large, large)
+    assert tx.expect(1, "channel.close").code == 406
+
+
+# -- against a model -------------------------------------------------------------------------------
+
+verbs = st.sampled_from(["publish", "get", "ack", "requeue", "commit", "rollback"])
+
+
+@settings(max_examples=60)
+@given(st.booleans(), st.lists(verbs, max_size=30))
+def test_a_transaction_is_all_or_nothing(durable: bool, steps: list[str]) -> None:
+    peer = transactional(Node(), durable=durable)
+    waiting = list(range(5))
+    unacked: dict[int, int] = {}
+    puts: list[int] = []
+    settled: list[tuple[int, int, bool]] = []
+    tag, number = 0, 5
+    for step in steps:
+        if step == "publish":
+            peer.send(put(number))
+            puts.append(number)
+            number += 1
+        elif step == "get" and waiting:
+            tag += 1
+            unacked[tag] = waiting.pop(0)
+            assert int(peer.call_get("q").body) == unacked[tag]
+        elif step in {"ack", "requeue"} and unacked:
+            one = max(unacked)
+            settled.append((one, unacked.pop(one), step == "requeue"))
+            name = "basic.ack" if step == "ack" else "basic.nack"
+            again = {} if step == "ack" else {"requeue": True}
+            peer.send(method(1, name, delivery_tag=one, **again))
+        elif step == "commit":
+            peer.call(1, "tx.commit")
+            waiting = sorted(waiting + puts + [body for _, body, again in settled if again])
+            puts, settled = [], []
+        elif step == "rollback":
+            peer.call(1, "tx.rollback")
+            unacked |= {one: body for one, body, _ in settled}
+            puts, settled = [], []
+        assert ready(peer) == len(waiting)
+    peer.call(1, "channel.close")
+    left = [*waiting, *unacked.values(), *(body for _, body, _ in settled)]
+    assert [body for body, _ in rest(peer)] == sorted(left)
+    assert (peer.node.turn.held_bytes, peer.node.turn.held_messages) == (0, 0)
