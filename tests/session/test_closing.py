@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from core import Node, Peer
-from leveret.session.settings import Authenticator
 from leveret.session.states import CLOSED, CLOSING
 from raw_codec import HEARTBEAT, frame, method, publish
 
@@ -94,27 +93,6 @@ def test_exclusive_queues_that_are_gone_are_not_kept(peer: Peer) -> None:
         peer.call(1, "queue.delete", queue=queue)
     peer.declare("last", durable=False, exclusive=True)
     assert [queue.name for queue in peer.connection.exclusive_queues] == ["last"]
-
-
-class Broken(Authenticator):
-    """A part of ours with a bug."""
-
-    def verify(self, user: str, password: bytes) -> bool:
-        raise ZeroDivisionError("a bug")
-
-
-def test_a_bug_ends_one_connection_and_not_the_broker(node: Node, peer: Peer) -> None:
-    """541 INTERNAL_ERROR, and the log tells more than the peer."""
-    victim = node.dial()
-    victim.connection.authenticator = Broken()
-    start_ok = method(0, "connection.start-ok", mechanism="PLAIN", response=b"\0guest\0guest")
-    victim.send(b"AMQP\0\0\x09\x01", start_ok)
-    victim.expect(0, "connection.start")
-    closed = victim.expect(0, "connection.close")
-    assert closed.code == 541
-    assert "a bug" not in closed.text
-    assert ("error", "internal error: ZeroDivisionError('a bug')") in victim.connection.log
-    peer.call(1, "basic.qos")
 
 
 def test_a_soft_error_ends_its_channel_only(node: Node) -> None:
