@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core import Node
+from core import Node, Peer
 from leveret.broker.queue import Queue
 from leveret.message import Address, Message
 from leveret.session.unacked import Unacked, UnackedList
+from raw_codec import method, publish
 
 #: Settled places from which on the list is packed (`unacked._PACK_AT`).
 PACK_AT = 1024
@@ -134,3 +135,41 @@ def test_one_that_waits_long_keeps_few_settled_ones(queue: Queue) -> None:
             model.take(tag)
         assert len(model.list.items) <= 2 * PACK_AT
     model.check()
+
+
+UNKNOWN = {
+    "zero": (0, False),
+    "never given": (4, False),
+    "never given, multiple": (4, True),
+    "the largest": (2**64 - 1, False),
+    "the largest, multiple": (2**64 - 1, True),
+    "twice": (2, False),
+}
+
+
+@pytest.mark.parametrize("name", ["basic.ack", "basic.nack"])
+@pytest.mark.parametrize("kind", UNKNOWN)
+def test_a_tag_that_names_nothing_settles_nothing(peer: Peer, name: str, kind: str) -> None:
+    """Behaviour 58: also where it would take others with it."""
+    peer.call(1, "queue.declare", queue="q")
+    peer.send(*[publish(1, "", "q", b"x")] * 3)
+    for _ in range(3):
+        peer.call_get("q")
+    peer.send(method(1, "basic.ack", delivery_tag=2))
+    tag, multiple = UNKNOWN[kind]
+    peer.send(method(1, name, delivery_tag=tag, multiple=multiple))
+    closed = peer.expect(1, "channel.close")
+    assert (closed.code, closed.text) == (406, f"PRECONDITION_FAILED - unknown delivery tag {tag}")
+    assert peer.node.vhost.queue("q", None).ready_count() == 2
+
+
+def test_tag_0_with_multiple_is_all(peer: Peer) -> None:
+    """Behaviour 58: fine where nothing is unacked."""
+    peer.call(1, "queue.declare", queue="q")
+    peer.send(*[publish(1, "", "q", b"x")] * 3)
+    for _ in range(3):
+        peer.call_get("q")
+    for _ in range(2):
+        peer.send(method(1, "basic.ack", delivery_tag=0, multiple=True))
+        assert peer.node.vhost.queue("q", None).unacked_count == 0
+    peer.call(1, "basic.qos")

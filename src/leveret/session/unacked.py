@@ -118,10 +118,6 @@ class UnackedList:
         self.head = 0
         self.count += len(returned)
 
-    def newest_tag(self) -> i64:
-        """Return the highest tag in the list, or 0."""
-        return self.items[-1].tag if self.items else 0
-
     def _pack(self) -> None:
         items = self.items
         size: i64 = len(items)

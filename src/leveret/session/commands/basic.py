@@ -79,6 +79,8 @@ def _settle(channel: Channel, tag: i64, multiple: bool, requeue: bool) -> None:
 
 
 def _take_up_to(channel: Channel, tag: i64) -> list[Unacked]:
+    if tag > channel.delivery_tag:
+        raise _unknown_tag(tag)
     settled = channel.unacked.take_up_to(tag)
     if not settled:
         raise _unknown_tag(tag)
