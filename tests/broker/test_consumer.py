@@ -156,13 +156,20 @@ def test_the_global_credit_of_one_queue_serves_another(publisher: Peer) -> None:
     assert numbers(peer) == [1]
 
 
-def test_what_was_got_does_not_count_for_a_consumer_s_prefetch(publisher: Peer) -> None:
+@pytest.mark.parametrize("whole", [False, True], ids=["consumer", "channel"])
+def test_what_was_got_does_not_count_for_a_prefetch(publisher: Peer, whole: bool) -> None:
+    """A prefetch bounds what the broker sends unasked, as in RabbitMQ."""
     put(publisher, *range(4))
     peer = publisher.node.connect()
     peer.call_get("q")
-    peer.call(1, "basic.qos", prefetch_count=1)
+    peer.send(method(1, "basic.qos", prefetch_count=1, **{"global": whole}))
+    peer.expect(1, "basic.qos-ok")
     peer.call(1, "basic.consume", queue="q")
     assert numbers(peer) == [1]
+    peer.send(method(1, "basic.ack", delivery_tag=1))
+    assert peer.take() == []
+    peer.send(method(1, "basic.ack", delivery_tag=2))
+    assert numbers(peer) == [2]
 
 
 def test_without_acks_there_is_no_prefetch(publisher: Peer) -> None:

@@ -27,6 +27,7 @@ class Outlet(SyncWaiter):
         self.link = link
         #: Deliveries that the whole channel may hold unacked (basic.qos global); 0 is no limit.
         self.prefetch_count: i64 = 0
+        #: Deliveries to its consumers that are unacked.
         self.unacked_count: i64 = 0
         #: False while the client stopped the flow of deliveries.
         self.flowing = True

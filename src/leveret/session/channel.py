@@ -166,9 +166,10 @@ class Channel(Outlet):
 
     def credit(self, unacked: Unacked) -> None:
         """Give the credit of a settled delivery back; the queue may have more for it."""
-        self.unacked_count -= 1
         consumer = unacked.consumer
         if consumer is not None:
+            # What basic.get took has no part in a prefetch, as in RabbitMQ.
+            self.unacked_count -= 1
             consumer.unacked_count -= 1
         queue = unacked.queue
         if not queue.listed:

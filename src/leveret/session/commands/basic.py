@@ -109,7 +109,6 @@ def _get(channel: Channel, method: BasicGet) -> None:
     count = queue.taken_count
     if not method.no_ack:
         channel.unacked.add(Unacked(tag, queue, None, message, queue.taken_sequence, count))
-        channel.unacked_count += 1
     address = message.address
     write_method(
         connection.out,
