@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core import Node, Peer
@@ -23,6 +23,8 @@ from raw_codec import Typed, decode_properties, method, publish
 
 STREAM = {"x-queue-type": "stream"}
 SEGMENT = 77
+
+Steps = list[tuple[str, int]]
 
 
 @pytest.fixture
@@ -511,6 +513,53 @@ def test_what_is_gone_is_gone_after_a_restart(node: Node) -> None:
     again = Node(RecordingDisk(node.image()))
     assert kept(again) == before
     assert stream(again).next_number() == 10
+
+
+stream_steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("publish"), st.integers(1, 4)),
+        st.tuples(st.just("ack"), st.integers(1, 4)),
+        st.tuples(st.sampled_from(["sync", "store", "read"]), st.integers(0, 9)),
+    ),
+    max_size=30,
+)
+
+
+def offsets(reader: Peer) -> list[int]:
+    """The offsets that came since the last look."""
+    headers = [decode_properties(one.properties)["headers"] for one in reader.take()]
+    return [one["x-stream-offset"] for one in headers]
+
+
+@settings(max_examples=60)
+@given(st.sampled_from([None, 0, 3 * CHUNK_BYTES_MAX]), stream_steps)
+def test_readers_miss_nothing_but_what_went(bytes_max: int | None, steps: Steps) -> None:
+    """Offsets come in order, each once, and only retention leaves gaps."""
+    node = Node()
+    peer = declared(node, **({} if bytes_max is None else {"x_max_length_bytes": bytes_max}))
+    queue = stream(node)
+    readers: list[tuple[Peer, list[int]]] = []
+    for step, number in [*steps, ("sync", 0), *[("ack", 4)] * 100]:
+        if step == "publish":
+            peer.send(*[publish(1, "", "s", bytes(QUARTER + 1))] * number)
+        elif step == "sync":
+            node.sync()
+        elif step == "read":
+            readers.append((consume(node, "first", prefetch=number % 3 + 1), []))
+        elif step == "store":
+            block = queue.blocks[number % len(queue.blocks)]
+            if block.ref is None and 0 < block.count <= queue.visible_end - block.first:
+                store(node, int(block.first), int(block.first + block.count - 1))
+        for reader, got in readers:
+            if step == "ack" and got:
+                reader.send(method(1, "basic.ack", delivery_tag=0, multiple=True))
+            for offset in offsets(reader):
+                assert offset < queue.visible_end
+                gap = bool(got) and offset != got[-1] + 1
+                assert not gap or (bytes_max is not None and offset > got[-1])
+                got.append(offset)
+    for _, got in readers:
+        assert not queue.visible_end or got[-1] == queue.visible_end - 1
 
 
 def test_the_timestamp_type_is_the_one_of_the_wire() -> None:
