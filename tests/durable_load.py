@@ -142,7 +142,7 @@ class Load:
             self.sides[place].definitions.append(word)
 
     def settle(self) -> None:
-        """Get a message and let it go, or put it back: no promise, but records in between."""
+        """Get a message, which may be an ack at once: no promise, but a record in between."""
         queue = f"q{self.random.randrange(QUEUES)}"
         no_ack = self.random.randrange(2) == 0
         get = method(DEFINING, "basic.get", queue=queue, no_ack=no_ack)

@@ -37,7 +37,11 @@ KEYS = st.sampled_from(["", "k1", "k2"])
 SIZES = st.sampled_from([0, 10, 10, 1000, 70_000])
 #: Messages by size and persistence.
 MESSAGES = st.lists(st.tuples(SIZES, st.sampled_from([True, True, False])), min_size=1, max_size=4)
-STREAM_TYPE = {"x-queue-type": "stream"}
+#: `s2` drops what is more than a few large messages.
+STREAM_ARGUMENTS: dict[str, dict[str, Any]] = {
+    "s1": {"x-queue-type": "stream"},
+    "s2": {"x-queue-type": "stream", "x-max-length-bytes": 100_000},
+}
 
 PLAIN = 1
 TX = 2
@@ -112,7 +116,7 @@ class BrokerMachine(RuleBasedStateMachine):
     def declare_stream(self, name: str) -> None:
         if name not in self.model.queues:
             self.model.declare(name, durable=True, stream=True)
-        self.peer.declare(name, arguments=STREAM_TYPE)
+        self.peer.declare(name, arguments=STREAM_ARGUMENTS[name])
 
     @rule(name=ANY_QUEUE)
     def delete(self, name: str) -> None:
@@ -344,9 +348,14 @@ class BrokerMachine(RuleBasedStateMachine):
         if self.node.group is not None:
             self.node.write()
             self.node.end_sync()
-        self.restart(self.node.stop())
+        before = self.node
+        self.restart(before.stop())
         assert self.node.report.clean_stop
         self.compare()
+        for name, queue in self.model.queues.items():
+            if queue.stream:
+                first = before.stream(name).first_offset
+                assert self.node.stream(name).first_offset == first
         self.connect()
 
     def restart(self, image: Image) -> None:
@@ -403,7 +412,9 @@ class BrokerMachine(RuleBasedStateMachine):
         reader.call(READER, "basic.consume", **values)
         got = reader.take()
         offsets = [decode_properties(one.properties)["headers"]["x-stream-offset"] for one in got]
-        assert offsets == list(range(queue.next_number))
+        first = int(self.node.stream(name).first_offset)
+        assert first == 0 or name == "s2"
+        assert offsets == list(range(first, queue.next_number))
         bodies = [name_of(queue.messages[number].body) for number in offsets]
         assert [name_of(one.body) for one in got] == bodies
         reader.lose()
@@ -411,18 +422,20 @@ class BrokerMachine(RuleBasedStateMachine):
     @invariant()
     def counts_agree(self) -> None:
         """Ready, unacked and held messages are what the model counts."""
-        held = 0
+        held = unchunked = 0
         for name, queue in self.model.queues.items():
             if queue.stream:
                 stream = self.node.stream(name)
                 assert stream.next_offset == queue.next_number
                 held += sum(int(b.count) for b in stream.blocks if b.messages is not None)
+                unchunked += sum(int(b.size) for b in stream.blocks if b.ref is None)
             else:
                 real = self.node.classic(name)
                 assert real.ready_count() == len(queue.ready())
                 assert real.unacked_count == len(queue.out)
                 held += len(queue.messages)
         assert self.node.turn.held_messages == held
+        assert self.node.turn.unchunked_bytes == unchunked
 
 
 TestRecovery = BrokerMachine.TestCase
