@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from core import Node, Peer
 from leveret.broker.queue import Queue
+from leveret.limits import UNACKED_PER_CHANNEL_MAX
 from leveret.message import Address, Message
 from leveret.session.unacked import Unacked, UnackedList
 from raw_codec import method, publish
@@ -173,3 +174,16 @@ def test_tag_0_with_multiple_is_all(peer: Peer) -> None:
         peer.send(method(1, "basic.ack", delivery_tag=0, multiple=True))
         assert peer.node.vhost.queue("q", None).unacked_count == 0
     peer.call(1, "basic.qos")
+
+
+def test_a_channel_that_holds_its_most_gets_nothing_more(peer: Peer) -> None:
+    """At the limit basic.get with acks is refused (406), one before it is not."""
+    peer.declare("q")
+    peer.send(publish(1, "", "q", b"a"), publish(1, "", "q", b"b"))
+    unacked = peer.connection.channels[1].unacked
+    unacked.count = UNACKED_PER_CHANNEL_MAX - 1
+    assert peer.call_get("q").name == "basic.get-ok"
+    assert unacked.count == UNACKED_PER_CHANNEL_MAX
+    assert peer.call_get("q", no_ack=True).name == "basic.get-ok"
+    peer.send(method(1, "basic.get", queue="q"))
+    assert peer.expect(1, "channel.close").fields["code"] == 406

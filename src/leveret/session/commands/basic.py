@@ -7,7 +7,7 @@ from mypy_extensions import i64
 from leveret.broker.classic import ClassicQueue
 from leveret.broker.consumer import Consumer
 from leveret.errors import NotAllowed, NotImplementedFault, PreconditionFailed
-from leveret.limits import CONSUMERS_PER_CHANNEL_MAX
+from leveret.limits import CONSUMERS_PER_CHANNEL_MAX, UNACKED_PER_CHANNEL_MAX
 from leveret.session.channel import TX, Channel, TxSettle
 from leveret.session.commands.queue import queue_name
 from leveret.session.unacked import Unacked
@@ -100,6 +100,8 @@ def _get(channel: Channel, method: BasicGet) -> None:
         raise NotImplementedFault(
             f"basic.get not supported by stream {channel.vhost.queue_label(name)}"
         )
+    if not method.no_ack and channel.unacked.count >= UNACKED_PER_CHANNEL_MAX:
+        raise PreconditionFailed(f"a channel holds at most {UNACKED_PER_CHANNEL_MAX} unacked")
     message = queue.get(method.no_ack)
     if message is None:
         connection.send(channel.number, BasicGetEmpty())
