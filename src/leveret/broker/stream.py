@@ -173,6 +173,8 @@ class Stream(Queue):
         self.size: i64 = 0
         self.readers: dict[Consumer, StreamReader] = {}
         self.loaded_blocks: list[Block] = []
+        #: Blocks that a checkpoint wrote before their messages were synced: in memory until then.
+        self.stored_unseen: list[Block] = []
         self.bytes_max: i64 = int_argument(arguments, "x-max-length-bytes")
         age = arguments.get("x-max-age")
         self.age_ms_max: i64 = age_seconds(age) * 1000 if isinstance(age, str) else -1
@@ -220,8 +222,20 @@ class Stream(Queue):
             self.visible_end = unsynced.pop(0)[1]
         if unsynced:
             self.turn.wait(self, unsynced[0][0])
+        if self.stored_unseen:
+            self._unload_seen()
         self.retain()
         self.mark()
+
+    def _unload_seen(self) -> None:
+        """Let go of the memory of stored blocks that are seen by now."""
+        stored = self.stored_unseen
+        self.stored_unseen = []
+        for block in stored:
+            if block.first + block.count <= self.visible_end:
+                self._unload(block)
+            else:
+                self.stored_unseen.append(block)
 
     def retain(self) -> None:
         """Remove whole blocks from the front that are over the size or the age allowed."""
@@ -338,6 +352,8 @@ class Stream(Queue):
             self.blocks.append(Block(self.next_offset))
         if block.first + block.count <= self.visible_end:
             self._unload(block)
+        else:
+            self.stored_unseen.append(block)
 
     def restore_block(self, ref: ChunkRef) -> None:
         """Add a block that lies in a file (recovery, in the order of the offsets)."""
