@@ -47,6 +47,10 @@ class Exchange:
         #: The group of the journal that holds its definition.
         self.define_group: i64 = 0
         self.published_in: i64 = 0
+        self.start_index()
+
+    def start_index(self) -> None:
+        """Make the empty index of this type; a type without one leaves it out."""
 
     def add(self, binding: Binding) -> None:
         """Put `binding` into the index of this type."""

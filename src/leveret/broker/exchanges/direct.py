@@ -9,17 +9,11 @@ from leveret.broker.exchange import Exchange, Routing
 class DirectExchange(Exchange):
     """Bindings by their key."""
 
-    def __init__(
-        self,
-        name: str,
-        kind: str,
-        durable: bool,
-        auto_delete: bool,
-        internal: bool,
-        arguments: dict[str, object],
-    ) -> None:
-        super().__init__(name, kind, durable, auto_delete, internal, arguments)
-        self.by_key: dict[str, list[Binding]] = {}
+    by_key: dict[str, list[Binding]]
+
+    def start_index(self) -> None:
+        """Start without bindings."""
+        self.by_key = {}
 
     def add(self, binding: Binding) -> None:
         """Index `binding` by its key."""

@@ -13,17 +13,11 @@ from leveret.routing.headers import HeadersMatcher
 class HeadersExchange(Exchange):
     """Bindings with a matcher each; every message is matched on its own."""
 
-    def __init__(
-        self,
-        name: str,
-        kind: str,
-        durable: bool,
-        auto_delete: bool,
-        internal: bool,
-        arguments: dict[str, object],
-    ) -> None:
-        super().__init__(name, kind, durable, auto_delete, internal, arguments)
-        self.matchers: dict[Binding, HeadersMatcher] = {}
+    matchers: dict[Binding, HeadersMatcher]
+
+    def start_index(self) -> None:
+        """Start without bindings."""
+        self.matchers = {}
 
     def add(self, binding: Binding) -> None:
         """Prepare the matcher of `binding`.

@@ -13,16 +13,10 @@ from leveret.routing.topic import TopicTrie
 class TopicExchange(Exchange):
     """Bindings in a trie of words."""
 
-    def __init__(
-        self,
-        name: str,
-        kind: str,
-        durable: bool,
-        auto_delete: bool,
-        internal: bool,
-        arguments: dict[str, object],
-    ) -> None:
-        super().__init__(name, kind, durable, auto_delete, internal, arguments)
+    trie: TopicTrie
+
+    def start_index(self) -> None:
+        """Start without bindings."""
         self.trie = TopicTrie()
 
     def add(self, binding: Binding) -> None:
