@@ -125,3 +125,15 @@ def test_unacked_messages_return_in_order(node: Node, peer: Peer, way: str) -> N
     got = [peer.call_get("q") for _ in range(4)]
     assert [one.body for one in got] == [b"0", b"1", b"2", b"3"]
     assert [one.redelivered for one in got] == [True, True, True, False]
+
+
+def test_a_goodbye_in_pieces_is_answered_when_it_is_whole(peer: Peer) -> None:
+    """A peer that still sends its close must not meet a closed socket."""
+    peer.send(frame(4, 0, b""))
+    assert peer.expect(0, "connection.close").fields["code"] == 501
+    goodbye = method(0, "connection.close", code=200)
+    for place in range(len(goodbye)):
+        assert not peer.connection.finished
+        peer.send(goodbye[place : place + 1])
+    peer.expect(0, "connection.close-ok")
+    assert peer.connection.finished

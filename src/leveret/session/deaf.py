@@ -15,6 +15,12 @@ _CLOSE_OK: Final = b"\x01\x00\x00\x00\x00\x00\x04\x00\x0a\x00\x33\xce"
 _CLOSE: Final = b"\x00\x0a\x00\x32"
 _METHOD_ON_0: Final = b"\x01\x00\x00"
 
+#: The longest payload of a connection.close: ids, code, a short string, ids.
+_CLOSE_BYTES_MAX: Final = 4 + 2 + 256 + 4
+
+#: Kept between pieces: a whole frame of that.
+_TAIL_BYTES: Final = 8 + _CLOSE_BYTES_MAX
+
 NOTHING: Final = 0
 CLOSE_OK: Final = 1
 CLOSE: Final = 2
@@ -30,10 +36,13 @@ class Listener:
     def hear(self, data: bytes) -> int:
         """Return CLOSE_OK, CLOSE or NOTHING."""
         tail = self._tail + data
-        self._tail = tail[-len(_CLOSE_OK) :]
+        self._tail = tail[-_TAIL_BYTES:]
         if _CLOSE_OK in tail:
             return CLOSE_OK
-        close = tail.find(_CLOSE)
-        if close >= 7 and tail[close - 7 : close - 4] == _METHOD_ON_0:
-            return CLOSE
+        ids = tail.find(_CLOSE)
+        if ids >= 7 and tail[ids - 7 : ids - 4] == _METHOD_ON_0:
+            # Answered once it is whole: a peer that still sends would meet a closed socket.
+            size = int.from_bytes(tail[ids - 4 : ids], "big")
+            if size > _CLOSE_BYTES_MAX or len(tail) > ids + size:
+                return CLOSE
         return NOTHING
