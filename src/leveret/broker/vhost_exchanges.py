@@ -1,0 +1,240 @@
+"""Declaring, deleting and binding exchanges in a virtual host.
+
+Operations raise the domain's errors with RabbitMQ's texts; the session closes the channel.  What
+must survive a crash is written to the journal here, and `turn.reply_group` tells the session what
+its reply must wait for.
+"""
+
+from __future__ import annotations
+
+from mypy_extensions import mypyc_attr
+
+from leveret.broker.arguments import Arguments, check_same, differs
+from leveret.broker.binding import Binding, binding_identity
+from leveret.broker.exchange import Exchange
+from leveret.broker.exchanges import make_exchange
+from leveret.broker.turn import Link
+from leveret.broker.vhost_state import VhostState, clean_name
+from leveret.errors import AccessRefused, PreconditionFailed
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class VhostExchanges(VhostState):
+    """A virtual host as far as exchanges and bindings go."""
+
+    # -- exchanges --------------------------------------------------------------------------------
+
+    def declare_exchange(
+        self,
+        name: str,
+        kind: str,
+        durable: bool,
+        auto_delete: bool,
+        internal: bool,
+        arguments: Arguments,
+    ) -> Exchange:
+        """Declare an exchange, or check that it is there and the same.
+
+        Raises: AccessRefused (403) for `""` and new `amq.` names; PreconditionFailed (406) for an
+        unknown type or a difference.
+        """
+        name = clean_name(name)
+        if not name:
+            raise AccessRefused("operation not permitted on the default exchange")
+        current = self.exchanges.get(name)
+        if current is not None:
+            self._check_same_exchange(current, kind, durable, auto_delete, internal, arguments)
+            self._wait_for_definition(current.durable, current.define_group)
+            return current
+        if name.startswith("amq."):
+            raise AccessRefused(f"exchange name '{name}' contains reserved prefix 'amq.*'")
+        self._check_alternate(arguments, name)
+        if len(self.exchanges) >= self.exchanges_max:
+            raise PreconditionFailed(f"a vhost has at most {self.exchanges_max} exchanges")
+        exchange = make_exchange(name, kind, durable, auto_delete, internal, arguments)
+        self.exchanges[name] = exchange
+        self.revision += 1
+        if durable:
+            self.turn.journal.define("exchange", exchange.definition(self.name))
+            exchange.define_group = self.turn.journal.group
+            self.turn.recorded()
+        return exchange
+
+    def _check_alternate(self, arguments: Arguments, name: str) -> None:
+        alternate = arguments.get("alternate-exchange")
+        if alternate is not None and not isinstance(alternate, str):
+            raise PreconditionFailed(
+                f"invalid arg 'alternate-exchange' for {self.exchange_label(name)}"
+            )
+
+    def _check_same_exchange(
+        self,
+        current: Exchange,
+        kind: str,
+        durable: bool,
+        auto_delete: bool,
+        internal: bool,
+        arguments: Arguments,
+    ) -> None:
+        where = self.exchange_label(current.name)
+        if current.kind != kind:
+            make_exchange("", kind, False, False, False, {})
+            raise differs("type", where, kind, current.kind)
+        if current.durable != durable:
+            raise differs("durable", where, durable, current.durable)
+        if current.auto_delete != auto_delete:
+            raise differs("auto_delete", where, auto_delete, current.auto_delete)
+        if current.internal != internal:
+            raise differs("internal", where, internal, current.internal)
+        check_same(
+            "alternate-exchange",
+            where,
+            arguments.get("alternate-exchange"),
+            current.arguments.get("alternate-exchange"),
+        )
+
+    def delete_exchange(self, name: str, if_unused: bool) -> None:
+        """Delete an exchange; one that is not there is fine (behaviour 34).
+
+        Raises: AccessRefused (403) for predeclared ones; PreconditionFailed (406) when in use.
+        """
+        name = clean_name(name)
+        if not name:
+            raise AccessRefused("operation not permitted on the default exchange")
+        if name.startswith("amq."):
+            raise AccessRefused(f"deletion of system {self.exchange_label(name)} not allowed")
+        exchange = self.exchanges.get(name)
+        if exchange is None:
+            self._wait_for_removal()
+            return
+        if if_unused and exchange.bindings:
+            raise PreconditionFailed(f"{self.exchange_label(name)} in use")
+        self._drop_exchange(exchange)
+
+    def _drop_exchange(self, exchange: Exchange) -> None:
+        exchange.deleted = True
+        del self.exchanges[exchange.name]
+        self.revision += 1
+        if exchange.durable:
+            self.turn.journal.delete("exchange", {"vhost": self.name, "name": exchange.name})
+            self._removed()
+        for binding in list(exchange.bindings.values()):
+            self._forget_destination(binding)
+        exchange.bindings.clear()
+        for binding in list(exchange.bound_from):
+            self._remove(binding)
+
+    # -- bindings ---------------------------------------------------------------------------------
+
+    def bind(
+        self,
+        source_name: str,
+        destination_name: str,
+        to_queue: bool,
+        binding_key: str,
+        arguments: Arguments,
+        link: Link | None,
+    ) -> None:
+        """Bind a queue or an exchange to `source_name`; one that is there already is fine.
+
+        Raises: AccessRefused (403) for the default exchange; NotFound (404); ResourceLocked (405);
+        PreconditionFailed (406) for arguments that the exchange's type cannot take.
+        """
+        source_name = clean_name(source_name)
+        destination_name = clean_name(destination_name)
+        self._check_bindable(source_name, destination_name, to_queue)
+        if to_queue:
+            self.queue(destination_name, link)
+        else:
+            self.exchange(destination_name)
+        source = self.exchange(source_name)
+        identity = binding_identity(to_queue, destination_name, binding_key, arguments)
+        current = source.bindings.get(identity)
+        if current is not None:
+            self._wait_for_definition(current.durable, current.define_group)
+            return
+        if len(source.bindings) >= self.bindings_max:
+            raise PreconditionFailed(f"an exchange has at most {self.bindings_max} bindings")
+        binding = self.restore_binding(source, destination_name, to_queue, binding_key, arguments)
+        if binding.durable:
+            self.turn.journal.define("binding", binding.definition(self.name))
+            binding.define_group = self.turn.journal.group
+            self.turn.recorded()
+
+    def restore_binding(
+        self,
+        source: Exchange,
+        destination_name: str,
+        to_queue: bool,
+        binding_key: str,
+        arguments: Arguments,
+    ) -> Binding:
+        """Return a new binding of ends that are there; nothing is journaled or checked.
+
+        Raises: PreconditionFailed (406) for arguments that the exchange's type cannot take.
+        """
+        queue = self.queues[destination_name] if to_queue else None
+        exchange = None if to_queue else self.exchanges[destination_name]
+        binding = Binding(source, queue, exchange, binding_key, arguments)
+        source.add(binding)
+        source.bindings[binding.identity] = binding
+        if queue is not None:
+            queue.bindings.append(binding)
+        elif exchange is not None:
+            exchange.bound_from.append(binding)
+        self.revision += 1
+        return binding
+
+    def _check_bindable(self, source_name: str, destination_name: str, to_queue: bool) -> None:
+        if not source_name or (not to_queue and not destination_name):
+            raise AccessRefused("operation not permitted on the default exchange")
+
+    def unbind(
+        self,
+        source_name: str,
+        destination_name: str,
+        to_queue: bool,
+        binding_key: str,
+        arguments: Arguments,
+        link: Link | None,
+    ) -> None:
+        """Remove a binding; one that is not there is fine (behaviour 35).
+
+        Raises: AccessRefused (403) for the default exchange; ResourceLocked (405).
+        """
+        source_name = clean_name(source_name)
+        destination_name = clean_name(destination_name)
+        self._check_bindable(source_name, destination_name, to_queue)
+        source = self.exchanges.get(source_name)
+        if to_queue and destination_name in self.queues:
+            self.queue(destination_name, link)
+        if source is None:
+            self._wait_for_removal()
+            return
+        identity = binding_identity(to_queue, destination_name, binding_key, arguments)
+        binding = source.bindings.get(identity)
+        if binding is None:
+            self._wait_for_removal()
+            return
+        self._remove(binding)
+        self._forget_destination(binding)
+
+    def _forget_destination(self, binding: Binding) -> None:
+        """Take `binding` off its destination's list."""
+        if binding.queue is not None:
+            binding.queue.bindings.remove(binding)
+        elif binding.exchange is not None:
+            binding.exchange.bound_from.remove(binding)
+
+    def _remove(self, binding: Binding) -> None:
+        """Take `binding` off its source; an auto-delete source goes with its last one."""
+        source = binding.source
+        if source.bindings.pop(binding.identity, None) is None:
+            return
+        source.remove(binding)
+        self.revision += 1
+        if binding.durable:
+            self.turn.journal.delete("binding", binding.definition(self.name))
+            self._removed()
+        if source.auto_delete and not source.bindings and not source.deleted:
+            self._drop_exchange(source)

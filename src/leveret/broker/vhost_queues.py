@@ -1,0 +1,207 @@
+"""Declaring and deleting queues in a virtual host.
+
+Operations raise the domain's errors with RabbitMQ's texts; the session closes the channel.  What
+must survive a crash is written to the journal here, and `turn.reply_group` tells the session what
+its reply must wait for.
+
+Invariant: a deleted queue is in no exchange's index.
+"""
+
+from __future__ import annotations
+
+from mypy_extensions import i64, mypyc_attr
+
+from leveret.broker.arguments import (
+    Arguments,
+    check_equivalent,
+    check_queue_arguments,
+    differs,
+)
+from leveret.broker.classic import ClassicQueue
+from leveret.broker.consumer import Consumer
+from leveret.broker.queue import Queue
+from leveret.broker.stream import Stream
+from leveret.broker.turn import Link
+from leveret.broker.vhost_exchanges import VhostExchanges
+from leveret.broker.vhost_state import clean_name
+from leveret.errors import AccessRefused, PreconditionFailed
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class VhostQueues(VhostExchanges):
+    """A virtual host as far as queues go."""
+
+    # -- queues -----------------------------------------------------------------------------------
+
+    def declare_queue(
+        self,
+        link: Link | None,
+        name: str,
+        durable: bool,
+        exclusive: bool,
+        auto_delete: bool,
+        arguments: Arguments,
+    ) -> Queue:
+        """Declare a queue, or check that it is there and the same.
+
+        Raises: AccessRefused (403) for new `amq.` names; ResourceLocked (405) for another link's
+        exclusive queue; PreconditionFailed (406) for bad arguments or a difference.
+        """
+        name = clean_name(name)
+        where = self.queue_label(name)
+        current = self.queues.get(name)
+        if current is not None:
+            self._check_same_queue(current, link, durable, exclusive, auto_delete, arguments)
+            self._wait_for_definition(current.recorded, current.define_group)
+            return current
+        if name.startswith("amq."):
+            raise AccessRefused(f"queue name '{name}' contains reserved prefix 'amq.*'")
+        check_queue_arguments(arguments, where)
+        return self._new_queue(link, name, durable, exclusive, auto_delete, arguments)
+
+    def declare_named_by_server(
+        self,
+        link: Link,
+        token: str,
+        durable: bool,
+        exclusive: bool,
+        auto_delete: bool,
+        arguments: Arguments,
+    ) -> Queue:
+        """Declare a queue with a name of the broker's making: `amq.gen-` and `token`."""
+        name = f"amq.gen-{token}"
+        check_queue_arguments(arguments, self.queue_label(name))
+        return self._new_queue(link, name, durable, exclusive, auto_delete, arguments)
+
+    def _new_queue(
+        self,
+        link: Link | None,
+        name: str,
+        durable: bool,
+        exclusive: bool,
+        auto_delete: bool,
+        arguments: Arguments,
+    ) -> Queue:
+        if len(self.queues) >= self.queues_max:
+            raise PreconditionFailed(f"a vhost has at most {self.queues_max} queues")
+        if arguments.get("x-queue-type") in ("stream", "quorum"):
+            self._check_replicated(name, durable, exclusive, auto_delete)
+        queue = self.make_queue(
+            self.ids.next_queue_id(), name, durable, exclusive, auto_delete, arguments
+        )
+        if exclusive:
+            queue.owner = link
+        if queue.recorded:
+            self.turn.journal.define("queue", queue.definition(self.name))
+            queue.define_group = self.turn.journal.group
+            self.turn.recorded()
+        return queue
+
+    def _check_replicated(
+        self, name: str, durable: bool, exclusive: bool, auto_delete: bool
+    ) -> None:
+        """Streams and quorum queues are durable and shared, as in RabbitMQ."""
+        where = self.queue_label(name)
+        if not durable:
+            raise PreconditionFailed(f"invalid property 'non-durable' for {where}")
+        if exclusive:
+            raise PreconditionFailed(f"invalid property 'exclusive-owner' for {where}")
+        if auto_delete:
+            raise PreconditionFailed(f"invalid property 'auto-delete' for {where}")
+
+    def make_queue(
+        self,
+        queue_id: i64,
+        name: str,
+        durable: bool,
+        exclusive: bool,
+        auto_delete: bool,
+        arguments: Arguments,
+    ) -> Queue:
+        """Put a queue of the right type into the vhost; nothing is journaled or checked."""
+        self.ids.used(queue_id)
+        queue: Queue
+        if arguments.get("x-queue-type") == "stream":
+            queue = Stream(self.turn, queue_id, name, arguments)
+        else:
+            queue = ClassicQueue(
+                self.turn, queue_id, name, durable, exclusive, auto_delete, arguments
+            )
+        self.queues[name] = queue
+        self.revision += 1
+        return queue
+
+    def _check_same_queue(
+        self,
+        current: Queue,
+        link: Link | None,
+        durable: bool,
+        exclusive: bool,
+        auto_delete: bool,
+        arguments: Arguments,
+    ) -> None:
+        where = self.queue_label(current.name)
+        self._check_owner(current, link)
+        if current.exclusive != exclusive:
+            raise self._locked(current.name)
+        if current.durable != durable:
+            raise differs("durable", where, durable, current.durable)
+        if current.auto_delete != auto_delete:
+            raise differs("auto_delete", where, auto_delete, current.auto_delete)
+        check_queue_arguments(arguments, where)
+        check_equivalent(current.arguments, arguments, where)
+
+    def delete_queue(self, link: Link | None, name: str, if_unused: bool, if_empty: bool) -> i64:
+        """Delete a queue; return its waiting messages.  One that is not there gives 0.
+
+        Raises: ResourceLocked (405); PreconditionFailed (406) when in use or not empty.
+        """
+        if name not in self.queues:
+            self._wait_for_removal()
+            return 0
+        queue = self.queue(name, link)
+        if if_unused and queue.consumers:
+            raise PreconditionFailed(f"{self.queue_label(name)} in use")
+        if if_empty and queue.ready_count() > 0:
+            raise PreconditionFailed(f"{self.queue_label(name)} not empty")
+        return self.drop_queue(queue)
+
+    def drop_queue(self, queue: Queue) -> i64:
+        """Delete `queue` with its bindings; its consumers are told.  Return what waited."""
+        if queue.deleted:
+            return 0
+        queue.deleted = True
+        waiting = queue.ready_count()
+        del self.queues[queue.name]
+        self.revision += 1
+        if queue.recorded:
+            # The record stands for the bindings too; replay removes them with the queue.
+            self.turn.journal.delete(
+                "queue", {"vhost": self.name, "name": queue.name, "id": int(queue.queue_id)}
+            )
+            self._removed()
+        for binding in list(queue.bindings):
+            self._remove(binding)
+        queue.bindings.clear()
+        consumers = list(queue.consumers)
+        queue.consumers.clear()
+        for consumer in consumers:
+            queue.detach(consumer)
+            self.turn.cancelled.append(consumer)
+        queue.drop()
+        return waiting
+
+    def unsubscribe(self, consumer: Consumer) -> None:
+        """Remove a consumer; an auto-delete queue goes with its last one (behaviour 48)."""
+        queue = consumer.queue
+        if queue.deleted:
+            return
+        queue.unsubscribe(consumer)
+        if queue.auto_delete and not queue.consumers:
+            self.drop_queue(queue)
+
+    def retain_streams(self) -> None:
+        """Let each stream drop what its retention no longer keeps."""
+        for queue in self.queues.values():
+            if isinstance(queue, Stream):
+                queue.retain()

@@ -1,0 +1,135 @@
+"""What a virtual host holds, and how its exchanges and queues are found by name.
+
+The operations on it are in `vhost_exchanges`, `vhost_queues` and `vhost`, each built on the one
+before.
+
+Invariant: `revision` changes with everything that could change a route, so that routes remembered
+under an older revision are dead.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mypy_extensions import i64, mypyc_attr
+
+from leveret.broker.exchange import Exchange
+from leveret.broker.exchanges import make_exchange
+from leveret.broker.queue import Queue
+from leveret.broker.turn import Link, Turn
+from leveret.errors import NotFound, ResourceLocked
+from leveret.limits import (
+    BINDINGS_PER_EXCHANGE_MAX,
+    EXCHANGES_PER_VHOST_MAX,
+    QUEUES_PER_VHOST_MAX,
+)
+
+_PREDECLARED: Final = (
+    ("", "direct"),
+    ("amq.direct", "direct"),
+    ("amq.fanout", "fanout"),
+    ("amq.topic", "topic"),
+    ("amq.headers", "headers"),
+    ("amq.match", "headers"),
+)
+
+
+def clean_name(name: str) -> str:
+    """Return `name` without line ends, as RabbitMQ strips them (behaviour 41)."""
+    return name.replace("\r", "").replace("\n", "")
+
+
+class Ids:
+    """Numbers for queues; they grow for the life of the data directory."""
+
+    def __init__(self) -> None:
+        self.last_queue_id: i64 = 0
+
+    def next_queue_id(self) -> i64:
+        """Return a number that no queue ever had."""
+        self.last_queue_id += 1
+        return self.last_queue_id
+
+    def used(self, queue_id: i64) -> None:
+        """Never give out `queue_id` or anything below it."""
+        self.last_queue_id = max(self.last_queue_id, queue_id)
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class VhostState:
+    """The names, tables and limits of one virtual host."""
+
+    def __init__(self, turn: Turn, ids: Ids, name: str) -> None:
+        self.turn = turn
+        self.ids = ids
+        self.name = name
+        self.revision: i64 = 1
+        self.queues_max: i64 = QUEUES_PER_VHOST_MAX
+        self.exchanges_max: i64 = EXCHANGES_PER_VHOST_MAX
+        self.bindings_max: i64 = BINDINGS_PER_EXCHANGE_MAX
+        #: The group of the journal that holds the newest removal of a definition.
+        self.removed_group: i64 = 0
+        self.exchanges: dict[str, Exchange] = {}
+        self.queues: dict[str, Queue] = {}
+        for exchange_name, kind in _PREDECLARED:
+            self.exchanges[exchange_name] = make_exchange(
+                exchange_name, kind, True, False, False, {}
+            )
+
+    # -- names ------------------------------------------------------------------------------------
+
+    def queue_label(self, name: str) -> str:
+        """Return how errors speak of a queue."""
+        return f"queue '{name}' in vhost '{self.name}'"
+
+    def exchange_label(self, name: str) -> str:
+        """Return how errors speak of an exchange."""
+        return f"exchange '{name}' in vhost '{self.name}'"
+
+    def exchange(self, name: str) -> Exchange:
+        """Return an exchange.  Raises: NotFound (404)."""
+        name = clean_name(name)
+        exchange = self.exchanges.get(name)
+        if exchange is None:
+            raise NotFound(f"no {self.exchange_label(name)}")
+        return exchange
+
+    def queue(self, name: str, link: Link | None) -> Queue:
+        """Return a queue that `link` may use.
+
+        Raises: NotFound (404); ResourceLocked (405) for another link's exclusive queue.
+        """
+        name = clean_name(name)
+        queue = self.queues.get(name)
+        if queue is None:
+            raise NotFound(f"no {self.queue_label(name)}")
+        self._check_owner(queue, link)
+        return queue
+
+    def _check_owner(self, queue: Queue, link: Link | None) -> None:
+        if queue.owner is not None and queue.owner is not link:
+            raise self._locked(queue.name)
+
+    def _locked(self, name: str) -> ResourceLocked:
+        return ResourceLocked(
+            f"cannot obtain exclusive access to locked {self.queue_label(name)}. It could be "
+            "originally declared on another connection or the exclusive property value does not "
+            "match that of the original declaration."
+        )
+
+    # -- what replies wait for --------------------------------------------------------------------
+
+    def _wait_for_definition(self, durable: bool, group: i64) -> None:
+        """Let the reply wait for a definition that another connection made a moment ago."""
+        if durable and group > self.turn.journal.durable_group:
+            self.turn.reply_group = max(self.turn.reply_group, group)
+
+    def _removed(self) -> None:
+        """Note that the method at hand wrote the record of a removal."""
+        self.removed_group = self.turn.journal.group
+        self.turn.recorded()
+
+    def _wait_for_removal(self) -> None:
+        """Let the reply wait for what another connection removed a moment ago: gone is gone."""
+        if self.removed_group > self.turn.journal.durable_group:
+            self.turn.reply_group = max(self.turn.reply_group, self.removed_group)
