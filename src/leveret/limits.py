@@ -88,6 +88,17 @@ BINDINGS_PER_EXCHANGE_MAX: Final = 1_000_000
 #: Words in a topic key; the matching cost is bounded by it (a short string holds 256 at most).
 TOPIC_WORDS_MAX: Final = 256
 
+#: A regular expression of a policy or a permission: its text, its groups within groups, what a
+#: repeat may count to, and the states that it becomes.
+PATTERN_CHARACTERS_MAX: Final = 1024
+PATTERN_DEPTH_MAX: Final = 50
+PATTERN_REPEATS_MAX: Final = 1000
+PATTERN_STATES_MAX: Final = 2000
+
+#: Steps of one match, after which it is none: twice what the largest pattern without lookaround
+#: takes on the longest name; one with many lookarounds can want more.
+PATTERN_STEPS_MAX: Final = 1_048_576
+
 # -- store -----------------------------------------------------------------------------------------
 
 #: Bytes appended to the journal that are not synced yet; beyond it publishers are not read.

@@ -1,0 +1,118 @@
+"""Patterns: what Python's `re` finds is found, others are refused, and nothing runs long."""
+
+from __future__ import annotations
+
+import re
+from time import perf_counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from leveret.broker.patterns import Pattern, compile_pattern
+from leveret.errors import PreconditionFailed
+from leveret.limits import PATTERN_CHARACTERS_MAX, PATTERN_DEPTH_MAX
+
+NAMES = [
+    "",
+    "a",
+    "amq.gen-1",
+    "amq.",
+    "orders",
+    "orders.eu",
+    "x_orders",
+    "Ä",
+    "a b",
+    "tasks-12",
+    "]",
+]
+
+PATTERNS = [
+    "", ".*", "^amq\\.", r"^(?!amq\.).*", "^(orders|tasks)", "a$", "^$", "[a-c]+", "[^a-z.]",
+    r"\d{2}", "(?i)ORDERS", "(?i:OR)ders", "o(?:r|x)d", r"(?<=x_)orders", r"(?<!x_)orders",
+    r"\borders\b", "(?=.*eu)orders", "a|b|", "(a|)b", "a{0}", "[]a]", "[]-a]", "[a-]", r"[\w-]+$",
+    "(a*)*$", r"\.eu\Z", "(?P<name>ord)", "o?r?d?e?r?s", "x{1,3}_", "e{2", "{", r"\x6f\x72",
+    "(?#said)ord", r"[\d.]", r"^\S+$", "(?s).", "^^", "(?!)", "(?=)", r"[^\W]",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", PATTERNS)
+def test_it_finds_what_python_finds(text: str) -> None:
+    wanted = re.compile(text, re.ASCII)
+    assert [n for n in NAMES if Pattern(text).matches(n)] == [n for n in NAMES if wanted.search(n)]
+
+
+def joined(parts: list[str]) -> str:
+    return "".join(parts)
+
+
+ATOMS = st.sampled_from(
+    ["a", "b", ".", "[ab]", "[^a]", "^", "$", r"\b", "(?=a)", "(?!b)", "(?<=a)"]
+)
+
+
+def larger(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    return st.one_of(
+        st.lists(inner, max_size=4).map(joined),
+        st.tuples(inner, inner).map(lambda two: f"(?:{two[0]}|{two[1]})"),
+        st.tuples(inner, st.sampled_from(["*", "+", "?", "{2}", "{1,3}", "*?"])).map(
+            lambda two: f"(?:{two[0]}){two[1]}"
+        ),
+        inner.map(lambda one: f"(?!{one})"),
+    )
+
+
+@given(st.recursive(ATOMS, larger, max_leaves=8), st.text("abc", max_size=6))
+def test_it_agrees_with_python_on_anything(text: str, name: str) -> None:
+    assert Pattern(text).matches(name) == bool(re.search(text, name)), (text, name)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["(", ")", "a(b", "*", "a**", "[a", "[b-a]", r"\1", r"(a)\1", "(?>a)", "a++", r"\p{L}",
+     "(?R)", "(?(1)a)", "(*UTF8)", "a{2,1}", "a{1001}", "(?<1>a)", "[[:no:]]", "(?m)a", "\\",
+     r"\x{110000}", "(?#", "((a{900}){900}){900}", "(((){900}){900}){900}",
+     "(" * (PATTERN_DEPTH_MAX + 1) + ")" * (PATTERN_DEPTH_MAX + 1),
+     "a" * (PATTERN_CHARACTERS_MAX + 1)],
+)  # fmt: skip
+def test_what_is_no_pattern_is_refused(text: str) -> None:
+    with pytest.raises(PreconditionFailed):
+        Pattern(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["[[:alpha:]]", "[[:^digit:]]", r"\Qa.b\E", r"\x{61}", r"(?<n>a)", r"\h?a"][:5]
+)
+def test_what_python_does_not_know_is_taken(text: str) -> None:
+    assert Pattern(text).matches("a.b")
+    assert not Pattern(text).matches("1")
+
+
+@pytest.mark.parametrize(
+    "text", ["(a+)+$", "(a|a)*$", "(a*)*b", ".*.*.*.*.*.*.*.*=x", "(?=(a+)+$)b", "(?!.*(a|aa)+$)"]
+)
+def test_what_makes_others_run_for_years_answers(text: str) -> None:
+    start = perf_counter()
+    Pattern(text).matches("a" * 254 + "!")
+    assert perf_counter() - start < 5
+
+
+def test_a_walk_beyond_its_limit_finds_nothing() -> None:
+    """As PCRE's own limit in RabbitMQ."""
+    pattern = Pattern("^(?:(?!" + ".*x?" * 150 + "b)a)*$")
+    assert pattern.matches("a" * 5)
+    assert not pattern.matches("a" * 255)
+
+
+def test_the_limits_hold() -> None:
+    Pattern("a" * PATTERN_CHARACTERS_MAX)
+    nested = "(" * PATTERN_DEPTH_MAX + "a" + ")" * PATTERN_DEPTH_MAX
+    assert Pattern(nested).matches("a")
+
+
+def test_compiled_patterns_are_kept_for_a_while() -> None:
+    first = compile_pattern("^kept$")
+    assert compile_pattern("^kept$") is first
+    for number in range(300):
+        compile_pattern(f"{number}")
+    assert compile_pattern("^kept$").matches("kept")
