@@ -1,12 +1,17 @@
-"""Topic keys as lists of words; a key is taken apart here and nowhere else.
+"""Topic keys as lists of words; a key is taken apart and judged here and nowhere else.
 
 The words of a key are what its dots separate, and a word may be empty: "a." is two words, of which
 the second is empty.  The empty key alone is no words at all (as RabbitMQ has it), which `#` matches
 and `*` does not.
+
+Strict keys are a vhost's wish: words of ASCII letters, digits and `_`, at least one and none empty;
+in a binding key a word may be a wildcard, but `#` stands beside no other wildcard, for such a
+pattern says what a plainer one says too.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from leveret.errors import PreconditionFailed
@@ -17,6 +22,8 @@ ONE_WORD: Final = "*"
 
 #: In a binding key: any number of words, also none.
 ANY_WORDS: Final = "#"
+
+_STRICT_WORD: Final = re.compile("[A-Za-z0-9_]+")
 
 
 def split_words(key: str) -> list[str]:
@@ -31,3 +38,56 @@ def split_words(key: str) -> list[str]:
     if len(words) > TOPIC_WORDS_MAX:
         raise PreconditionFailed(f"a key of {len(words)} words exceeds {TOPIC_WORDS_MAX}")
     return words
+
+
+def pattern_words(binding_key: str) -> list[str]:
+    """Return the words of the plainest binding key that matches the same as `binding_key`.
+
+    Of neighbouring wildcards the `*` come first and one `#` stands for all: `#.*.#` is `*.#`.
+
+    Raises: PreconditionFailed (406) for more than `TOPIC_WORDS_MAX` words.
+    """
+    words = split_words(binding_key)
+    if ANY_WORDS not in words:
+        return words
+    plain: list[str] = []
+    open_end = False
+    for word in words:
+        if word == ANY_WORDS:
+            open_end = True
+            continue
+        if open_end and word != ONE_WORD:
+            plain.append(ANY_WORDS)
+            open_end = False
+        plain.append(word)
+    if open_end:
+        plain.append(ANY_WORDS)
+    return plain
+
+
+def check_strict_routing_key(key: str) -> None:
+    """Refuse a routing key that is not strict.  Raises: PreconditionFailed (406)."""
+    for word in split_words(key) or [""]:
+        _check_strict_word("routing key", key, word)
+
+
+def check_strict_binding_key(key: str) -> None:
+    """Refuse a topic's binding key that is not strict.  Raises: PreconditionFailed (406)."""
+    before = ""
+    for word in split_words(key) or [""]:
+        if word not in (ONE_WORD, ANY_WORDS):
+            _check_strict_word("binding key", key, word)
+        elif ANY_WORDS in (before, word) and before in (ONE_WORD, ANY_WORDS):
+            raise _not_strict("binding key", key, f"'{before}.{word}' are no neighbours")
+        before = word
+
+
+def _check_strict_word(what: str, key: str, word: str) -> None:
+    if not word:
+        raise _not_strict(what, key, "a word is empty")
+    if _STRICT_WORD.fullmatch(word) is None:
+        raise _not_strict(what, key, f"the word '{word}' is not of letters, digits and '_' alone")
+
+
+def _not_strict(what: str, key: str, why: str) -> PreconditionFailed:
+    return PreconditionFailed(f"{what} '{key}' breaks the vhost's rule of strict keys: {why}")

@@ -4,11 +4,12 @@
     a.*  -> q1      root ─a─ node ─*─ node q1   states: {root, #} ─a─► {a, #} ─x─► {a.*, #}
     #    -> q2           └#─ node q2            targets of the last states: q1, q2
 
-A binding key is a path of words from the root; `*` and `#` are edges of their own, so that the
+A binding key is a path of words from the root, in its plainest form: neighbouring wildcards are
+put in one order (`#.#` is `#`, `#.*` is `*.#`).  `*` and `#` are edges of their own, so that the
 same characters in a routing key are plain words.  Matching walks all paths at once: it keeps the
 nodes that the words so far may have led to (its states) and steps them on by one word at a time.
 A node is at most once among the states, therefore a match costs at most words x nodes steps, and
-no number of `#` makes it search back.
+no number of `#` makes it search back; nodes that the words so far did not lead to cost nothing.
 
 It is not the table of bindings: arguments and the identity of bindings are the broker's.  Targets
 are anything that hashes; they are kept and returned, never called.
@@ -24,7 +25,7 @@ from typing import final
 
 from mypy_extensions import i64
 
-from leveret.routing.keys import ANY_WORDS, ONE_WORD, split_words
+from leveret.routing.keys import ANY_WORDS, ONE_WORD, pattern_words, split_words
 
 
 @final
@@ -95,7 +96,7 @@ class TopicTrie:
         Raises: PreconditionFailed (406) for a key of more than `TOPIC_WORDS_MAX` words.
         """
         node = self._root
-        for word in split_words(binding_key):
+        for word in pattern_words(binding_key):
             node = node.grow(word)
         node.targets[target] = node.targets.get(target, 0) + 1
 
@@ -104,7 +105,7 @@ class TopicTrie:
 
         Raises: PreconditionFailed (406) for a key of more than `TOPIC_WORDS_MAX` words.
         """
-        words = split_words(binding_key)
+        words = pattern_words(binding_key)
         path = [self._root]
         for word in words:
             child = path[-1].child(word)
