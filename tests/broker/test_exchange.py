@@ -323,3 +323,43 @@ def test_an_internal_exchange_is_reached_by_bindings_only(peer: Peer) -> None:
     assert reached(peer, "amq.fanout") == ["q"]
     peer.send(publish(1, "inner", "", b"x"))
     assert peer.expect(1, "channel.close").code == 403
+
+
+# -- strict keys -----------------------------------------------------------------------------------
+
+
+def test_strict_keys_are_asked_of_bindings_and_publishes_of_topic_exchanges(peer: Peer) -> None:
+    """A setting of the vhost; other types take any key, and what was bound before stays."""
+    queue(peer, "q", "amq.topic", "old.#.#")
+    assert reached(peer, "amq.topic", "old.x-y") == ["q"]
+    peer.node.vhost.strict_keys = True
+    queue(peer, "q", "amq.topic", "log.*.disk_1.#")
+    queue(peer, "q", "amq.direct", "a-b")
+    assert reached(peer, "amq.topic", "log.error.disk_1") == ["q"]
+    assert reached(peer, "amq.direct", "a-b") == ["q"]
+    peer.call(1, "queue.unbind", queue="q", exchange="amq.topic", routing_key="old.#.#")
+    rule = "breaks the vhost's rule of strict keys"
+    peer.send(publish(1, "amq.topic", "old.x-y", b"x"))
+    closed = peer.expect(1, "channel.close")
+    why = "the word 'x-y' is not of letters, digits and '_' alone"
+    assert (closed.code, closed.text) == (
+        406,
+        f"PRECONDITION_FAILED - routing key 'old.x-y' {rule}: {why}",
+    )
+    peer.call(2, "channel.open")
+    values = {"queue": "q", "exchange": "amq.topic", "routing_key": "a.#.*"}
+    peer.send(method(2, "queue.bind", **values))
+    closed = peer.expect(2, "channel.close")
+    why = "'#.*' are no neighbours"
+    assert (closed.code, closed.text) == (
+        406,
+        f"PRECONDITION_FAILED - binding key 'a.#.*' {rule}: {why}",
+    )
+
+
+def test_a_remembered_route_follows_strict_keys(peer: Peer) -> None:
+    queue(peer, "q", "amq.topic", "#")
+    assert reached(peer, "amq.topic", "a-b") == ["q"]
+    peer.node.vhost.strict_keys = True
+    peer.send(publish(1, "amq.topic", "a-b", b"x"))
+    assert peer.expect(1, "channel.close").code == 406

@@ -22,9 +22,10 @@ def binding_identity(
     to_queue: bool, destination: str, binding_key: str, arguments: dict[str, object]
 ) -> tuple[bool, str, str, bytes]:
     """Return what makes a binding of one source unique; arguments count in any order."""
+    if not arguments:
+        return (to_queue, destination, binding_key, b"")
     writer = BytesWriter()
-    if arguments:
-        write_table(writer, {name: arguments[name] for name in sorted(arguments)})
+    write_table(writer, {name: arguments[name] for name in sorted(arguments)})
     return (to_queue, destination, binding_key, writer.getvalue())
 
 
@@ -45,6 +46,16 @@ class Binding:
         self.exchange: Final = exchange
         self.binding_key: Final = binding_key
         self.arguments: Final = arguments
+        destination = ""
+        if queue is not None:
+            destination = queue.name
+        elif exchange is not None:
+            destination = exchange.name
+        self.destination: Final = destination
+        #: What makes it unique among the bindings of its source.
+        self.identity: Final = binding_identity(
+            queue is not None, destination, binding_key, arguments
+        )
         #: Part of the definitions that survive a restart: both of its ends are durable.
         self.durable: Final = source.durable and (
             (queue is not None and queue.durable and not queue.exclusive)
@@ -52,20 +63,6 @@ class Binding:
         )
         #: The group of the journal that holds its definition.
         self.define_group: i64 = 0
-
-    @property
-    def destination(self) -> str:
-        """The destination's name."""
-        if self.queue is not None:
-            return self.queue.name
-        return self.exchange.name if self.exchange is not None else ""
-
-    @property
-    def identity(self) -> tuple[bool, str, str, bytes]:
-        """What makes it unique among the bindings of its source."""
-        return binding_identity(
-            self.queue is not None, self.destination, self.binding_key, self.arguments
-        )
 
     def definition(self, vhost: str) -> dict[str, object]:
         """Return the binding as its journal record holds it."""

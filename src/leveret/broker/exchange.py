@@ -42,8 +42,10 @@ class Exchange:
         #: Bindings from this exchange by identity.
         self.bindings: dict[tuple[bool, str, str, bytes], Binding] = {}
         #: Bindings to this exchange, which go when it is deleted.
-        self.bound_from: list[Binding] = []
+        self.bound_from: dict[Binding, None] = {}
         self.deleted = False
+        #: True where routing keys are matched by words, so that a vhost may ask for strict ones.
+        self.has_patterns = False
         #: The group of the journal that holds its definition.
         self.define_group: i64 = 0
         self.published_in: i64 = 0

@@ -53,7 +53,7 @@ class Queue(Dispatcher):
         self.consumers: list[Consumer] = []
         self.exclusive_consumer = False
         self.had_consumer = False
-        self.bindings: list[Binding] = []
+        self.bindings: dict[Binding, None] = {}
         self.deleted = False
         self.define_group: i64 = 0
         self._turn_of: i64 = 0

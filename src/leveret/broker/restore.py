@@ -28,6 +28,9 @@ from leveret.store.segments import ChunkRef
 #: Where messages go whose queue no record explains: this and the queue's id.
 ORPHANS: Final = "leveret.recovered."
 
+#: What makes a binding unique: vhost, source, destination's kind and name, key, arguments.
+Identity = tuple[str, str, str, str, str, str]
+
 
 @final
 class RestoredQueue:
@@ -62,7 +65,9 @@ class Restore(Replay):
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self.queues: dict[i64, RestoredQueue] = {}
-        self.bindings: dict[tuple[str, str, str, str, str, str], dict[str, object]] = {}
+        self.bindings: dict[Identity, dict[str, object]] = {}
+        #: The bindings of each end: vhost, `queue` or `exchange`, and name.
+        self.ends: dict[tuple[str, str, str], dict[Identity, None]] = {}
         self.orphaned: list[str] = []
         #: Messages of durable queues that were put back.
         self.restored: i64 = 0
@@ -85,12 +90,18 @@ class Restore(Replay):
         elif kind == "queue":
             self._queue(_number(definition, "id")).definition = definition
         elif kind == "binding":
-            self.bindings[_identity(definition)] = definition
+            self._define_binding(definition)
         elif kind == "user":
             self._define_user(definition)
         elif kind == "redelivered":
             queue = self._queue(_number(definition, "id"))
             queue.redelivered_below = max(queue.redelivered_below, _number(definition, "below"))
+
+    def _define_binding(self, definition: dict[str, object]) -> None:
+        identity = _identity(definition)
+        self.bindings[identity] = definition
+        for end in _ends(identity):
+            self.ends.setdefault(end, {})[identity] = None
 
     def _define_user(self, definition: dict[str, object]) -> None:
         password_hash = definition.get("password_hash")
@@ -127,14 +138,21 @@ class Restore(Replay):
             queue.chunks.clear()
             self._unbind(_text(definition, "vhost"), name, "queue")
         elif kind == "binding":
-            self.bindings.pop(_identity(definition), None)
+            self._forget_binding(_identity(definition))
 
     def _unbind(self, vhost: str, name: str, kind: str) -> None:
-        for identity in list(self.bindings):
-            to_it = identity[2] == kind and identity[3] == name
-            from_it = kind == "exchange" and identity[1] == name
-            if identity[0] == vhost and (to_it or from_it):
-                del self.bindings[identity]
+        for identity in list(self.ends.get((vhost, kind, name), ())):
+            self._forget_binding(identity)
+
+    def _forget_binding(self, identity: Identity) -> None:
+        if self.bindings.pop(identity, None) is None:
+            return
+        for end in _ends(identity):
+            bindings = self.ends.get(end)
+            if bindings is not None:
+                bindings.pop(identity, None)
+                if not bindings:
+                    del self.ends[end]
 
     def counter(self, name: str, value: i64) -> None:
         """Take a counter; only queue ids are counted."""
@@ -299,7 +317,13 @@ class Restore(Replay):
             )
 
 
-def _identity(definition: dict[str, object]) -> tuple[str, str, str, str, str, str]:
+def _ends(identity: Identity) -> list[tuple[str, str, str]]:
+    """Return the ends of a binding, on which it hangs."""
+    vhost, source, kind, destination, _, _ = identity
+    return [(vhost, "exchange", source), (vhost, kind, destination)]
+
+
+def _identity(definition: dict[str, object]) -> Identity:
     """Return what makes a binding's record unique; arguments compare by what they hold."""
     arguments = _table(definition, "arguments")
     return (

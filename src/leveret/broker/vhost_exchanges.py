@@ -16,6 +16,7 @@ from leveret.broker.exchanges import make_exchange
 from leveret.broker.turn import Link
 from leveret.broker.vhost_state import VhostState, clean_name
 from leveret.errors import AccessRefused, PreconditionFailed
+from leveret.routing.keys import check_strict_binding_key
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -122,7 +123,8 @@ class VhostExchanges(VhostState):
             self._forget_destination(binding)
         exchange.bindings.clear()
         for binding in list(exchange.bound_from):
-            self._remove(binding)
+            self._remove(binding, False)
+        exchange.bound_from.clear()
 
     # -- bindings ---------------------------------------------------------------------------------
 
@@ -138,7 +140,7 @@ class VhostExchanges(VhostState):
         """Bind a queue or an exchange to `source_name`; one that is there already is fine.
 
         Raises: AccessRefused (403) for the default exchange; NotFound (404); ResourceLocked (405);
-        PreconditionFailed (406) for arguments that the exchange's type cannot take.
+        PreconditionFailed (406) for a key or arguments that the exchange cannot take.
         """
         source_name = clean_name(source_name)
         destination_name = clean_name(destination_name)
@@ -148,6 +150,8 @@ class VhostExchanges(VhostState):
         else:
             self.exchange(destination_name)
         source = self.exchange(source_name)
+        if self.strict_keys and source.has_patterns:
+            check_strict_binding_key(binding_key)
         identity = binding_identity(to_queue, destination_name, binding_key, arguments)
         current = source.bindings.get(identity)
         if current is not None:
@@ -179,9 +183,9 @@ class VhostExchanges(VhostState):
         source.add(binding)
         source.bindings[binding.identity] = binding
         if queue is not None:
-            queue.bindings.append(binding)
+            queue.bindings[binding] = None
         elif exchange is not None:
-            exchange.bound_from.append(binding)
+            exchange.bound_from[binding] = None
         self.revision += 1
         return binding
 
@@ -216,24 +220,27 @@ class VhostExchanges(VhostState):
         if binding is None:
             self._wait_for_removal()
             return
-        self._remove(binding)
+        self._remove(binding, True)
         self._forget_destination(binding)
 
     def _forget_destination(self, binding: Binding) -> None:
-        """Take `binding` off its destination's list."""
+        """Take `binding` off its destination."""
         if binding.queue is not None:
-            binding.queue.bindings.remove(binding)
+            binding.queue.bindings.pop(binding, None)
         elif binding.exchange is not None:
-            binding.exchange.bound_from.remove(binding)
+            binding.exchange.bound_from.pop(binding, None)
 
-    def _remove(self, binding: Binding) -> None:
-        """Take `binding` off its source; an auto-delete source goes with its last one."""
+    def _remove(self, binding: Binding, journaled: bool) -> None:
+        """Take `binding` off its source; an auto-delete source goes with its last one.
+
+        `journaled` is False where the record of an end's delete stands for the binding too.
+        """
         source = binding.source
         if source.bindings.pop(binding.identity, None) is None:
             return
         source.remove(binding)
         self.revision += 1
-        if binding.durable:
+        if binding.durable and journaled:
             self.turn.journal.delete("binding", binding.definition(self.name))
             self._removed()
         if source.auto_delete and not source.bindings and not source.deleted:

@@ -181,7 +181,7 @@ class VhostQueues(VhostExchanges):
             )
             self._removed()
         for binding in list(queue.bindings):
-            self._remove(binding)
+            self._remove(binding, False)
         queue.bindings.clear()
         consumers = list(queue.consumers)
         queue.consumers.clear()

@@ -67,6 +67,8 @@ class VhostState:
         self.queues_max: i64 = QUEUES_PER_VHOST_MAX
         self.exchanges_max: i64 = EXCHANGES_PER_VHOST_MAX
         self.bindings_max: i64 = BINDINGS_PER_EXCHANGE_MAX
+        #: Keys of topic exchanges must be plain words (`routing.keys`): a setting of the vhost.
+        self._strict_keys = False
         #: The group of the journal that holds the newest removal of a definition.
         self.removed_group: i64 = 0
         self.exchanges: dict[str, Exchange] = {}
@@ -75,6 +77,17 @@ class VhostState:
             self.exchanges[exchange_name] = make_exchange(
                 exchange_name, kind, True, False, False, {}
             )
+
+    @property
+    def strict_keys(self) -> bool:
+        """Whether binding and routing keys of topic exchanges must be strict."""
+        return self._strict_keys
+
+    @strict_keys.setter
+    def strict_keys(self, strict: bool) -> None:
+        """Judge what is bound and published from now on; bindings that are there stay."""
+        self._strict_keys = strict
+        self.revision += 1
 
     # -- names ------------------------------------------------------------------------------------
 

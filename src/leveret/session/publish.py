@@ -26,6 +26,7 @@ from leveret.errors import (
 )
 from leveret.limits import ROUTES_CACHED_MAX, TX_BYTES_MAX, TX_MESSAGES_MAX
 from leveret.message import Address, Message
+from leveret.routing.keys import check_strict_routing_key
 from leveret.session.channel import CONFIRM, NO_CONTENT, TX, Channel, TxPublish
 from leveret.wire.frames import write_method
 from leveret.wire.methods import BasicReturn
@@ -172,6 +173,8 @@ def resolve(channel: Channel, arguments: bytes) -> Route:
     exchange = vhost.exchange(name)
     if exchange.internal:
         raise AccessRefused(f"cannot publish to internal {vhost.exchange_label(name)}", 60, 40)
+    if vhost.strict_keys and exchange.has_patterns:
+        check_strict_routing_key(key)
     routing = vhost.route(exchange, key, b"")
     route = Route(
         exchange,

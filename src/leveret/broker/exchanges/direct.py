@@ -9,7 +9,7 @@ from leveret.broker.exchange import Exchange, Routing
 class DirectExchange(Exchange):
     """Bindings by their key."""
 
-    by_key: dict[str, list[Binding]]
+    by_key: dict[str, dict[Binding, None]]
 
     def start_index(self) -> None:
         """Start without bindings."""
@@ -17,12 +17,12 @@ class DirectExchange(Exchange):
 
     def add(self, binding: Binding) -> None:
         """Index `binding` by its key."""
-        self.by_key.setdefault(binding.binding_key, []).append(binding)
+        self.by_key.setdefault(binding.binding_key, {})[binding] = None
 
     def remove(self, binding: Binding) -> None:
         """Forget `binding`."""
         bindings = self.by_key[binding.binding_key]
-        bindings.remove(binding)
+        del bindings[binding]
         if not bindings:
             del self.by_key[binding.binding_key]
 

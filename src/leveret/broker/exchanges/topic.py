@@ -18,6 +18,7 @@ class TopicExchange(Exchange):
     def start_index(self) -> None:
         """Start without bindings."""
         self.trie = TopicTrie()
+        self.has_patterns = True
 
     def add(self, binding: Binding) -> None:
         """Index `binding` by the words of its key."""
