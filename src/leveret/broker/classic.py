@@ -11,6 +11,7 @@ from typing import final
 
 from mypy_extensions import i64
 
+from leveret.broker.consumers import SingleActive
 from leveret.broker.queue import Queue
 from leveret.broker.source import NOTHING, Returned, Returns, Window
 from leveret.broker.turn import Turn
@@ -34,6 +35,9 @@ class ClassicQueue(Queue):
         arguments: dict[str, object],
     ) -> None:
         super().__init__(turn, queue_id, name, durable, exclusive, auto_delete, arguments)
+        if arguments.get("x-single-active-consumer") is True:
+            self.single_active = True
+            self.turns = SingleActive(self.consumers)
         self.window = Window(1)
         self.returns = Returns()
         #: Messages with lower sequences may have been handed out before an unclean stop.
@@ -106,7 +110,7 @@ class ClassicQueue(Queue):
             sequence = self.first()
             if sequence == NOTHING:
                 return False
-            consumer = self.next_ready()
+            consumer = self.turns.next()
             if consumer is None:
                 return False
             message = self.take(sequence)

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 
 from mypy_extensions import i64, mypyc_attr
 
+from leveret.broker.arguments import type_name
 from leveret.broker.turn import Cancellable, Link, SyncWaiter
+from leveret.errors import PreconditionFailed
 from leveret.limits import UNACKED_PER_CHANNEL_MAX
 
 if TYPE_CHECKING:
@@ -63,6 +65,8 @@ class Consumer(Cancellable):
         self.prefetch_count = prefetch_count
         self.unacked_count: i64 = 0
         self.arguments = arguments
+        #: `x-priority`: of several consumers the higher ones get messages first.
+        self.priority: int = 0
         self.prefix = b""
 
     def cancel(self) -> None:
@@ -81,3 +85,16 @@ class Consumer(Cancellable):
         if self.prefetch_count > 0 and self.unacked_count >= self.prefetch_count:
             return False
         return outlet.prefetch_count == 0 or outlet.unacked_count < outlet.prefetch_count
+
+
+def consumer_priority(arguments: dict[str, object], where: str) -> int:
+    """Return a consumer's `x-priority`, 0 without one; `where` names the queue in the error.
+
+    Raises: PreconditionFailed (406) for what is no integer.
+    """
+    value = arguments.get("x-priority", 0)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise PreconditionFailed(
+            f"invalid arg 'x-priority' for {where}: \"expected integer, got {type_name(value)}\""
+        )
+    return value

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from mypy_extensions import i64, mypyc_attr
 
+from leveret.broker.consumers import Turns
 from leveret.broker.turn import Dispatcher, Link, Turn
 from leveret.errors import AccessRefused
 
@@ -51,12 +52,15 @@ class Queue(Dispatcher):
         self.keeps_all = False
         self.owner: Link | None = None
         self.consumers: list[Consumer] = []
+        #: Who of them is next.
+        self.turns = Turns(self.consumers)
+        #: True where one consumer at a time gets everything (`x-single-active-consumer`).
+        self.single_active = False
         self.exclusive_consumer = False
         self.had_consumer = False
         self.bindings: dict[Binding, None] = {}
         self.deleted = False
         self.define_group: i64 = 0
-        self._turn_of: i64 = 0
         # Counters are plain numbers that only grow; who wants a rate computes it.
         self.published: i64 = 0
         self.delivered: i64 = 0
@@ -119,37 +123,26 @@ class Queue(Dispatcher):
 
         Raises: AccessRefused (403) when either it or one that is there is exclusive (behaviour 52).
         """
-        if self.exclusive_consumer or (consumer.exclusive and self.consumers):
+        taken = self.single_active or bool(self.consumers)
+        if self.exclusive_consumer or (consumer.exclusive and taken):
             raise AccessRefused(f"{where} in exclusive use")
         self.attach(consumer, where)
         self.consumers.append(consumer)
+        self.turns = self.turns.added(consumer)
         self.exclusive_consumer = consumer.exclusive
         self.had_consumer = True
         self.mark()
 
     def unsubscribe(self, consumer: Consumer) -> None:
         """Remove a consumer; what it holds unacked stays unacked (behaviour 53)."""
-        self.consumers.remove(consumer)
+        place = self.consumers.index(consumer)
+        del self.consumers[place]
+        self.turns = self.turns.removed(consumer, place)
         self.detach(consumer)
         if consumer.exclusive:
             self.exclusive_consumer = False
-
-    def next_ready(self) -> Consumer | None:
-        """Return the next consumer in turn that can take a message, or None."""
-        consumers = self.consumers
-        size: i64 = len(consumers)
-        place: i64 = self._turn_of
-        tried: i64 = 0
-        while tried < size:
-            if place >= size:
-                place = 0
-            consumer = consumers[place]
-            place += 1
-            if consumer.ready():
-                self._turn_of = place
-                return consumer
-            tried += 1
-        return None
+        # Messages may wait for the one that is next now.
+        self.mark()
 
     def definition(self, vhost: str) -> dict[str, object]:
         """Return the queue as its journal record holds it."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from mypy_extensions import i64
 
 from leveret.broker.classic import ClassicQueue
-from leveret.broker.consumer import Consumer
-from leveret.errors import NotAllowed, NotImplementedFault, PreconditionFailed
+from leveret.broker.consumer import Consumer, consumer_priority
+from leveret.errors import NotAllowed, NotImplementedFault, PreconditionFailed, ResourceLocked
 from leveret.limits import CONSUMERS_PER_CHANNEL_MAX, UNACKED_PER_CHANNEL_MAX
 from leveret.session.channel import TX, Channel, TxSettle
 from leveret.session.commands.queue import queue_name
@@ -100,6 +100,11 @@ def _get(channel: Channel, method: BasicGet) -> None:
         raise NotImplementedFault(
             f"basic.get not supported by stream {channel.vhost.queue_label(name)}"
         )
+    if queue.single_active:
+        raise ResourceLocked(
+            f"cannot obtain access to locked {channel.vhost.queue_label(name)}. basic.get "
+            f"operations are not supported by {queue.kind} queues with single active consumer"
+        )
     if not method.no_ack and channel.unacked.count >= UNACKED_PER_CHANNEL_MAX:
         raise PreconditionFailed(f"a channel holds at most {UNACKED_PER_CHANNEL_MAX} unacked")
     message = queue.get(method.no_ack)
@@ -136,6 +141,8 @@ def _consume(channel: Channel, method: BasicConsume) -> None:
         raise NotAllowed(f"attempt to reuse consumer tag '{tag}'")
     if len(channel.consumers) >= CONSUMERS_PER_CHANNEL_MAX:
         raise PreconditionFailed(f"a channel has at most {CONSUMERS_PER_CHANNEL_MAX} consumers")
+    where = channel.vhost.queue_label(name)
+    priority = consumer_priority(method.arguments, where)
     consumer = Consumer(
         channel,
         queue,
@@ -145,8 +152,9 @@ def _consume(channel: Channel, method: BasicConsume) -> None:
         channel.prefetch_next,
         method.arguments,
     )
+    consumer.priority = priority
     consumer.prefix = _prefix(tag)
-    queue.subscribe(consumer, channel.vhost.queue_label(name))
+    queue.subscribe(consumer, where)
     channel.consumers[tag] = consumer
     if not method.no_wait:
         connection.send(channel.number, BasicConsumeOk(tag))
