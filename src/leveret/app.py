@@ -204,6 +204,7 @@ class Node:
             login_failure_delay_ms=settings.login_failure_delay_ms,
             compatible=settings.compatibility == "rabbitmq",
             loopback_users=settings.loopback_users,
+            consumer_timeout_ms=settings.consumer_timeout_ms,
         )
 
     # -- effects ----------------------------------------------------------------------------------

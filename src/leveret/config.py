@@ -196,6 +196,13 @@ class Settings(BaseSettings):
         description="How long a refused login is left without an answer, against guessing. "
         "A client that announced `authentication_failure_close` is told at once.",
     )
+    consumer_timeout_ms: int = Field(
+        0,
+        ge=0,
+        le=2**40,
+        description="How long a delivery may stay unacked before its channel is closed; 0 is for "
+        "ever. A queue's `x-consumer-timeout` comes before it.",
+    )
     memory_bytes_max: Size = Field(
         default_factory=_memory,
         ge=1024 * 1024,

@@ -103,6 +103,7 @@ def test_a_size_may_have_a_unit(text: str, size: int) -> None:
         ("message_bytes_max", 0, 512 * 1024 * 1024),
         ("sync_interval_ms", 1, 60_000),
         ("login_failure_delay_ms", 0, 60_000),
+        ("consumer_timeout_ms", 0, 2**40),
     ],
 )
 def test_numbers_hold_at_their_limits_and_not_one_past(name: str, least: int, most: int) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from mypy_extensions import i64, mypyc_attr
 
+from leveret.broker.arguments import int_argument
 from leveret.broker.consumers import Turns
 from leveret.broker.turn import Dispatcher, Link, Turn
 from leveret.errors import AccessRefused
@@ -56,6 +57,9 @@ class Queue(Dispatcher):
         self.turns = Turns(self.consumers)
         #: True where one consumer at a time gets everything (`x-single-active-consumer`).
         self.single_active = False
+        #: How long a delivery may stay unacked: 0 for ever, -1 as the settings say.
+        self.consumer_timeout_ms: i64 = int_argument(arguments, "x-consumer-timeout")
+        turn.limit_acks(self.consumer_timeout_ms)
         self.exclusive_consumer = False
         self.had_consumer = False
         self.bindings: dict[Binding, None] = {}

@@ -117,6 +117,8 @@ class Turn:
         self.resume = False
         #: The group whose sync the reply to the method at hand must wait for; 0 for none.
         self.reply_group: i64 = 0
+        #: The shortest `x-consumer-timeout` that any queue ever had, in ms; 0 for none.
+        self.consumer_timeout_ms_min: i64 = 0
         #: Bytes and number of the messages held in memory, each counted once per queue.
         self.held_bytes: i64 = 0
         self.held_messages: i64 = 0
@@ -128,6 +130,13 @@ class Turn:
         if waiter.waits_for == 0:
             waiter.waits_for = group
             self.waiters.append(waiter)
+
+    def limit_acks(self, timeout_ms: i64) -> None:
+        """Note that a queue limits how long its deliveries may stay unacked."""
+        if timeout_ms > 0 and (
+            self.consumer_timeout_ms_min == 0 or timeout_ms < self.consumer_timeout_ms_min
+        ):
+            self.consumer_timeout_ms_min = timeout_ms
 
     def recorded(self) -> None:
         """Note that the method at hand wrote a record which its reply must wait for."""

@@ -74,6 +74,8 @@ class Channel(Outlet):
         # Deliveries.
         self.delivery_tag: i64 = 0
         self.unacked = UnackedList()
+        #: Times (monotonic ms) with the newest tag of that moment: see `consumer_timeout`.
+        self.marks: list[tuple[int, int]] = []
         # Confirms.
         self.published: i64 = 0
         self.settled: i64 = 0

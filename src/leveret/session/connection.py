@@ -477,6 +477,11 @@ class Connection(Link):
 
     # -- the end ----------------------------------------------------------------------------------
 
+    def fail_channel(self, channel: Channel, error: AmqpError) -> None:
+        """Close a channel with an error that no method of the client caused."""
+        self.at_fault(channel, 0, 0)
+        self._fail(error)
+
     def _fail(self, error: AmqpError) -> None:
         """Close the channel or the connection that an error belongs to."""
         if error.class_id == 0:

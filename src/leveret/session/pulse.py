@@ -1,4 +1,4 @@
-"""What a connection does about time: heartbeats, the handshake's end, a peer that is gone.
+"""What a connection does about time: heartbeats, the handshake's end, late acks, a lost peer.
 
 The shell calls `tick` about once a second; times are monotonic milliseconds.
 Source: AMQP 0-9-1 section 4.2.7 and behaviour 8; two silent intervals end a connection.
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
+from leveret.session.consumer_timeout import check_timeouts
 from leveret.session.states import CLOSING, HALT_LOGIN, OPEN
 from leveret.wire.frames import write_heartbeat
 
@@ -28,8 +29,10 @@ def tick(connection: Connection, now_ms: i64) -> None:
             connection.finish()
     elif connection.state < OPEN:
         _tick_handshake(connection, now_ms)
-    elif connection.state == OPEN and connection.heartbeat_ms > 0:
-        _tick_heartbeat(connection, now_ms)
+    elif connection.state == OPEN:
+        check_timeouts(connection, now_ms)
+        if connection.heartbeat_ms > 0:
+            _tick_heartbeat(connection, now_ms)
 
 
 def _tick_handshake(connection: Connection, now_ms: i64) -> None:

@@ -49,6 +49,7 @@ class SessionSettings:
         compatible: bool = True,
         loopback_users: tuple[str, ...] = ("guest",),
         cluster_name: str = "leveret@localhost",
+        consumer_timeout_ms: int = 0,
     ) -> None:
         self.version = version
         self.frame_bytes_max: i64 = frame_bytes_max
@@ -60,6 +61,8 @@ class SessionSettings:
         self.compatible = compatible
         self.loopback_users = loopback_users
         self.cluster_name = cluster_name
+        #: How long a delivery may stay unacked, where its queue says nothing; 0 for no limit.
+        self.consumer_timeout_ms: i64 = consumer_timeout_ms
 
     def server_properties(self) -> dict[str, object]:
         """Return what the broker says of itself in connection.start.

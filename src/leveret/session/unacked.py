@@ -59,6 +59,10 @@ class UnackedList:
         self.items.append(unacked)
         self.count += 1
 
+    def oldest(self) -> Unacked | None:
+        """Return the oldest delivery that is not settled."""
+        return self.items[self.head] if self.count > 0 else None
+
     def take(self, tag: i64) -> Unacked | None:
         """Settle and return the delivery with `tag`; None where there is none."""
         items = self.items
