@@ -131,6 +131,7 @@ class Node:
             self.broker.add_vhost("/")
             hashed = hash_password(b"salt", b"guest")
             self.broker.put_user(User("guest", hashed, ["administrator"]))
+            self.broker.users.set_permission("guest", "/", ".*", ".*", ".*")
         self.sync()
 
     @property

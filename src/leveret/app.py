@@ -23,15 +23,16 @@ from leveret import __version__
 from leveret.broker.broker import Broker
 from leveret.broker.checkpoint import BrokerCheckpoint
 from leveret.broker.restore import Restore
-from leveret.broker.users import SALT_BYTES, User, hash_password
+from leveret.broker.users import ARGON2, User
 from leveret.clock import Clock
 from leveret.config import Settings
 from leveret.management.listener import UnixListener
+from leveret.server.authentication import PasswordAuthenticator, hash_argon2
 from leveret.server.listener import AmqpListener
 from leveret.server.log import make_log
 from leveret.server.runner import Runner, SyncThread
 from leveret.session.connection import Connection
-from leveret.session.settings import Authenticator, SessionSettings, Tokens
+from leveret.session.settings import SessionSettings, Tokens
 from leveret.store.checkpoint import CheckpointStore
 from leveret.store.checkpoint_files import CheckpointFiles
 from leveret.store.disk import RealDisk, StorageFailure
@@ -70,17 +71,6 @@ class SystemTokens(Tokens):
     def token(self) -> str:
         """Return 16 bytes of chance as URL-safe base 64."""
         return secrets.token_urlsafe(16)
-
-
-class UserAuthenticator(Authenticator):
-    """Judges logins by the broker's users."""
-
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-
-    def verify(self, user: str, password: bytes) -> bool:
-        """Tell whether the password is the user's."""
-        return self._broker.users.verify(user, password)
 
 
 class Node:
@@ -125,6 +115,7 @@ class Node:
             loop, self.broker, self.clock, self._thread, self._write_group, self._read_chunk
         )
         self.runner.after_sync = self._judge_journal
+        self.authenticator = PasswordAuthenticator(loop, self.broker.users, self.runner.run)
         self._thread.start()
         self.runner.now()
         self._journal_start(report)
@@ -135,7 +126,7 @@ class Node:
             self.runner,
             self.broker,
             self._session_settings(),
-            UserAuthenticator(self.broker),
+            self.authenticator,
             SystemTokens(),
             self._log_connection,
         )
@@ -189,8 +180,10 @@ class Node:
             self.broker.add_vhost(settings.default_vhost)
         if report.created or not self.broker.users.by_name:
             password = settings.default_pass.get_secret_value().encode()
-            hashed = hash_password(secrets.token_bytes(SALT_BYTES), password)
-            self.broker.put_user(User(settings.default_user, hashed, ["administrator"]))
+            user = User(settings.default_user, hash_argon2(password), ["administrator"], ARGON2)
+            self.broker.put_user(user)
+            vhost = self.broker.add_vhost(settings.default_vhost)
+            self.broker.users.set_permission(user.name, vhost.name, ".*", ".*", ".*")
 
     def _session_settings(self) -> SessionSettings:
         settings = self.settings
@@ -294,6 +287,7 @@ class Node:
             self.broker.journal_stop(self.clock.wall_ms())
             await self.runner.synced()
             self._thread.stop()
+            self.authenticator.stop()
             if self.failure is None:
                 self._files.sync()
                 self._files.close()

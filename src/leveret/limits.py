@@ -74,6 +74,14 @@ ASSEMBLING_BYTES_MAX: Final = 512 * 1024 * 1024
 #: Connections open at once, logged in or not; one more is dropped.
 CONNECTIONS_MAX: Final = 50_000
 
+#: Permissions that a connection remembers, by name; beyond it the memory starts afresh.
+ACCESS_CACHED_MAX: Final = 1024
+
+#: Logins whose password was verified within the last minutes, which is slow on purpose; beyond it
+#: the oldest is verified again.
+LOGINS_REMEMBERED_MAX: Final = 4096
+LOGINS_REMEMBERED_SECONDS: Final = 300
+
 # -- broker ----------------------------------------------------------------------------------------
 
 #: Messages that one turn of a loop handles before it lets others go on (compiled code holds the
@@ -84,6 +92,16 @@ SLICE_MESSAGES: Final = 4096
 QUEUES_PER_VHOST_MAX: Final = 1_000_000
 EXCHANGES_PER_VHOST_MAX: Final = 100_000
 BINDINGS_PER_EXCHANGE_MAX: Final = 1_000_000
+
+#: Users, the tags of one and his topic permissions in one vhost; vhosts.
+USERS_MAX: Final = 100_000
+USER_TAGS_MAX: Final = 64
+TOPIC_PERMISSIONS_MAX: Final = 1024
+VHOSTS_MAX: Final = 10_000
+
+#: What verifying an Argon2 hash of another broker may cost: memory in KiB, and rounds.
+ARGON2_KIB_MAX: Final = 1_048_576
+ARGON2_ROUNDS_MAX: Final = 64
 
 #: Words in a topic key; the matching cost is bounded by it (a short string holds 256 at most).
 TOPIC_WORDS_MAX: Final = 256

@@ -11,7 +11,8 @@ from leveret.broker.classic import ClassicQueue
 from leveret.broker.turn import Link, Turn
 from leveret.broker.users import User, Users
 from leveret.broker.vhost import Ids, Vhost
-from leveret.errors import NotAllowed
+from leveret.errors import NotAllowed, NotFound, PreconditionFailed
+from leveret.limits import SHORT_STRING_BYTES_MAX, VHOSTS_MAX
 from leveret.store.journal import Journal
 
 #: What a message in memory costs beyond its body and properties (measured: objects and list slots).
@@ -25,9 +26,9 @@ class Broker:
         self.turn = Turn(journal)
         self.ids = Ids()
         self.vhosts: dict[str, Vhost] = {}
-        self.users = Users()
         #: A dict for its order: what an alarm's end lets go on goes on in the order of arrival.
         self.links: dict[Link, None] = {}
+        self.users = Users(self.turn, self.vhosts, self.links)
         #: Memory for messages beyond which publishers are blocked.
         self.memory_bytes_max: i64 = memory_bytes_max
         self.blocked = False
@@ -41,17 +42,86 @@ class Broker:
         return vhost
 
     def add_vhost(self, name: str) -> Vhost:
-        """Return the vhost `name`, made and journaled where it is new."""
+        """Return the vhost `name`, made and journaled where it is new.
+
+        Raises: PreconditionFailed (406) for a name that cannot be, or too many.
+        """
         vhost = self.vhosts.get(name)
         if vhost is None:
+            if not name or len(name.encode()) > SHORT_STRING_BYTES_MAX:
+                raise PreconditionFailed(f"a vhost's name has 1 to {SHORT_STRING_BYTES_MAX} bytes")
+            if len(self.vhosts) >= VHOSTS_MAX:
+                raise PreconditionFailed(f"there are at most {VHOSTS_MAX} vhosts")
             vhost = self.restore_vhost(name)
             self.turn.journal.define("vhost", {"name": name})
         return vhost
 
+    def delete_vhost(self, name: str) -> None:
+        """Delete a vhost with all that is in it; its connections are closed (320).
+
+        Raises: NotFound (404).
+        """
+        vhost = self.vhosts.get(name)
+        if vhost is None:
+            raise NotFound(f"no vhost '{name}'")
+        for link in list(self.links):
+            if link.vhost_name == name:
+                link.force(f"vhost '{name}' is deleted")
+        # The record stands for all that was in the vhost, so that a crash leaves all or nothing.
+        self.turn.journal.delete("vhost", {"name": name})
+        del self.vhosts[name]
+        self.users.forget_vhost(name)
+        vhost.dissolve()
+
+    def enter(self, link: Link, name: str) -> Vhost:
+        """Let a connection whose user is known into a vhost, and return it.
+
+        Raises: NotAllowed (530) for a vhost that is not there, not the user's, or full, and for a
+        user who has as many connections as he may.
+        """
+        vhost = self.vhost(name)
+        user = link.user
+        most = vhost.limits.get("max-connections", -1)
+        where = f"access to vhost '{name}' refused for user '{user}'"
+        if most >= 0 and self._count_links("", name) >= most:
+            raise NotAllowed(f"{where}: connection limit ({most}) is reached")
+        most = self.users.limit(user, "max-connections")
+        if most >= 0 and self._count_links(user, "") >= most:
+            raise NotAllowed(
+                f"connection refused for user '{user}': user connection limit ({most}) is reached"
+            )
+        if (user, name) not in self.users.permissions:
+            raise NotAllowed(where)
+        link.vhost_name = name
+        return vhost
+
+    def _count_links(self, user: str, vhost: str) -> int:
+        """Return how many connections are open, of a user or in a vhost ("" for any)."""
+        count = 0
+        for link in self.links:
+            if link.vhost_name and user in ("", link.user) and vhost in ("", link.vhost_name):
+                count += 1
+        return count
+
+    def check_channel(self, link: Link) -> None:
+        """Check that a connection's user may open one more channel.  Raises: NotAllowed (530)."""
+        user = link.user
+        most = self.users.limit(user, "max-channels")
+        if most < 0:
+            return
+        count: i64 = 0
+        for other in self.links:
+            if other.user == user:
+                count += other.channel_count()
+        if count >= most:
+            raise NotAllowed(
+                f"number of channels opened for user '{user}' has reached the maximum allowed "
+                f"user limit of ({most})"
+            )
+
     def put_user(self, user: User) -> None:
-        """Add a user, or replace the one of that name, and journal it."""
+        """Add a user, or replace the one of that name; see `Users.put`."""
         self.users.put(user)
-        self.turn.journal.define("user", user.definition())
 
     def restore_vhost(self, name: str) -> Vhost:
         """Return the vhost `name`, made where it is new; nothing is journaled."""

@@ -21,6 +21,7 @@ from leveret.broker.classic import ClassicQueue
 from leveret.broker.queue import Queue
 from leveret.broker.source import Returned
 from leveret.broker.stream import Stream
+from leveret.broker.users import Users
 from leveret.broker.vhost import Vhost
 from leveret.store.checkpoint import CheckpointOutput, CheckpointSource
 from leveret.store.segments import ChunkRef
@@ -65,9 +66,7 @@ class BrokerCheckpoint(CheckpointSource):
         for vhost in vhosts:
             out.define("vhost", {"name": vhost.name})
             yield
-        for user in list(self.broker.users.by_name.values()):
-            out.define("user", user.definition())
-            yield
+        yield from _hand_over_users(out, self.broker.users)
         for vhost in vhosts:
             for exchange in list(vhost.exchanges.values()):
                 if exchange.durable and exchange.name and not exchange.name.startswith("amq."):
@@ -137,6 +136,22 @@ class BrokerCheckpoint(CheckpointSource):
                     yield
                 offset += 1
             out.close_chunk()
+
+
+def _hand_over_users(out: CheckpointOutput, users: Users) -> Iterator[None]:
+    for user in list(users.by_name.values()):
+        out.define("user", user.definition())
+        yield
+    for (name, vhost), permission in list(users.permissions.items()):
+        out.define("permission", permission.definition(name, vhost))
+        yield
+    for (name, vhost), of_user in list(users.topic_permissions.items()):
+        for exchange, topic_permission in list(of_user.items()):
+            out.define("topic_permission", topic_permission.definition(name, vhost, exchange))
+            yield
+    for name, limits in list(users.limits.items()):
+        out.define("user_limits", {"user": name, "limits": dict(limits)})
+        yield
 
 
 def _hand_over_bindings(out: CheckpointOutput, vhost: Vhost) -> Iterator[None]:

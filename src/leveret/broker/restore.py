@@ -17,9 +17,9 @@ from mypy_extensions import i64
 from leveret.broker.broker import Broker
 from leveret.broker.classic import ClassicQueue
 from leveret.broker.exchanges import make_exchange
+from leveret.broker.restore_users import USER_KINDS, define_user, delete_user
 from leveret.broker.source import Returned
 from leveret.broker.stream import Stream
-from leveret.broker.users import User
 from leveret.message import Message
 from leveret.store.ranges import RangeSet
 from leveret.store.replay import Replay
@@ -91,8 +91,8 @@ class Restore(Replay):
             self._queue(_number(definition, "id")).definition = definition
         elif kind == "binding":
             self._define_binding(definition)
-        elif kind == "user":
-            self._define_user(definition)
+        elif kind in USER_KINDS:
+            define_user(self.broker.users, kind, definition)
         elif kind == "redelivered":
             queue = self._queue(_number(definition, "id"))
             queue.redelivered_below = max(queue.redelivered_below, _number(definition, "below"))
@@ -102,13 +102,6 @@ class Restore(Replay):
         self.bindings[identity] = definition
         for end in _ends(identity):
             self.ends.setdefault(end, {})[identity] = None
-
-    def _define_user(self, definition: dict[str, object]) -> None:
-        password_hash = definition.get("password_hash")
-        tags = definition.get("tags")
-        if isinstance(password_hash, bytes):
-            names = [str(tag) for tag in tags] if isinstance(tags, list) else []
-            self.broker.users.put(User(_text(definition, "name"), password_hash, names))
 
     def _define_exchange(self, definition: dict[str, object]) -> None:
         vhost = self.broker.restore_vhost(_text(definition, "vhost"))
@@ -126,7 +119,9 @@ class Restore(Replay):
         """Take out a definition, with the bindings that hang on it."""
         name = _text(definition, "name") if "name" in definition else ""
         if kind == "vhost":
-            self.broker.vhosts.pop(name, None)
+            self._delete_vhost(name)
+        elif kind in USER_KINDS:
+            delete_user(self.broker.users, kind, definition)
         elif kind == "exchange":
             vhost = self.broker.restore_vhost(_text(definition, "vhost"))
             vhost.exchanges.pop(name, None)
@@ -139,6 +134,24 @@ class Restore(Replay):
             self._unbind(_text(definition, "vhost"), name, "queue")
         elif kind == "binding":
             self._forget_binding(_identity(definition))
+
+    def _delete_vhost(self, name: str) -> None:
+        """Take out a vhost with all that is in it.
+
+        Every queue of it that was told of is one of before: ids are used once, and a snapshot holds
+        none that came after the records which are replayed over it began.
+        """
+        self.broker.vhosts.pop(name, None)
+        self.broker.users.forget_vhost(name)
+        for queue in self.queues.values():
+            definition = queue.definition
+            if definition is not None and _text(definition, "vhost") == name:
+                queue.deleted = True
+                queue.messages.clear()
+                queue.chunks.clear()
+        for identity in list(self.bindings):
+            if identity[0] == name:
+                del self.bindings[identity]
 
     def _unbind(self, vhost: str, name: str, kind: str) -> None:
         for identity in list(self.ends.get((vhost, kind, name), ())):

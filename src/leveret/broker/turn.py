@@ -42,6 +42,9 @@ class Link(SyncWaiter):
         super().__init__()
         self.turn = turn
         self.name = name
+        #: Who logged in, and the vhost that was entered; empty before.
+        self.user = ""
+        self.vhost_name = ""
         #: False while the peer does not read: its consumers get nothing more until it does.
         self.writable = True
         self.woken = False
@@ -55,6 +58,18 @@ class Link(SyncWaiter):
     def alarm(self, blocked: bool, reason: str) -> None:
         """Hear that publishers are (no longer) blocked, and why."""
         raise RuntimeError("a link says what an alarm means to it")
+
+    def channel_count(self) -> i64:
+        """Return how many channels are open."""
+        raise RuntimeError("a link counts its channels")
+
+    def access_changed(self) -> None:
+        """Hear that what the user may do has changed."""
+        raise RuntimeError("a link knows what its user may do")
+
+    def force(self, text: str) -> None:
+        """End the connection because the operator or the broker wants it (320)."""
+        raise RuntimeError("a link says how it ends")
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

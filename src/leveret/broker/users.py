@@ -1,58 +1,334 @@
-"""Users and their passwords, kept as RabbitMQ keeps them: salted SHA-256, so hashes move freely.
+"""Users: who may log in, with what password, and what each may do in which vhost.
 
-A hash is four bytes of salt and the SHA-256 of salt and password (RabbitMQ's
-`rabbit_password_hashing_sha256`).
+A password is kept as a hash only.  Own ones are Argon2id; those of RabbitMQ, four bytes of salt and
+a SHA-2 of salt and password, are taken as they are, so that hashes move freely.  What is slow (to
+hash or to verify Argon2id) is not done here: a shell does it in a thread and hands in the result.
+
+Every change is journaled and reaches the connections that are there: the deletion of a user closes
+his, a change of what he may do is looked at by each of his at once.  Whoever changes something
+outside a connection's input lets the shell run the effects afterwards.
+
+Invariants: a permission belongs to a user and a vhost that are there.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
-from typing import Final, final
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, final
 
-from leveret.errors import PreconditionFailed
+from leveret.broker.permission import Permission, TopicPermission
+from leveret.errors import NotFound, PreconditionFailed
+from leveret.limits import (
+    ARGON2_KIB_MAX,
+    ARGON2_ROUNDS_MAX,
+    SHORT_STRING_BYTES_MAX,
+    TOPIC_PERMISSIONS_MAX,
+    USER_TAGS_MAX,
+    USERS_MAX,
+)
+
+if TYPE_CHECKING:
+    from leveret.broker.turn import Link, Turn
+    from leveret.broker.vhost import Vhost
 
 SALT_BYTES: Final = 4
 
-#: Checked for users that are not there, so that they cost as much as those that are.
-_NOBODY: Final = bytes(SALT_BYTES + 32)
+#: The names of the ways to hash: RabbitMQ's two, and Argon2id in its usual text form.
+SHA256: Final = "rabbit_password_hashing_sha256"
+SHA512: Final = "rabbit_password_hashing_sha512"
+ARGON2: Final = "leveret_password_hashing_argon2id"
+
+#: What can be limited for a user.
+USER_LIMITS: Final = ("max-connections", "max-channels")
 
 
 def hash_password(salt: bytes, password: bytes) -> bytes:
-    """Return the hash of `password`; `salt` has four bytes of chance."""
+    """Return RabbitMQ's hash of `password`; `salt` has four bytes of chance."""
     if len(salt) != SALT_BYTES:
         raise PreconditionFailed("a salt has four bytes")
     return salt + hashlib.sha256(salt + password).digest()
+
+
+def check_hash(algorithm: str, password_hash: bytes) -> None:
+    """Check that a hash is one that can be verified; an empty one is: nobody logs in with it.
+
+    Raises: PreconditionFailed (406).
+    """
+    if not password_hash:
+        return
+    if algorithm == SHA256:
+        right = len(password_hash) == SALT_BYTES + 32
+    elif algorithm == SHA512:
+        right = len(password_hash) == SALT_BYTES + 64
+    elif algorithm == ARGON2:
+        right = _is_bounded_argon2(password_hash)
+    else:
+        raise PreconditionFailed(f"unknown hashing algorithm '{algorithm}'")
+    if not right:
+        raise PreconditionFailed(f"the password hash is none of {algorithm}")
+
+
+def _is_bounded_argon2(password_hash: bytes) -> bool:
+    """Tell whether a hash is `$argon2id$v=19$m=…,t=…,p=…$salt$hash` of bearable cost."""
+    parts = password_hash.split(b"$")
+    if len(parts) != 6 or parts[0] or parts[1] != b"argon2id" or parts[2] != b"v=19":
+        return False
+    costs: dict[bytes, int] = {}
+    for field in parts[3].split(b","):
+        name, _, digits = field.partition(b"=")
+        if not digits.isdigit() or len(digits) > 9:
+            return False
+        costs[name] = int(digits)
+    if set(costs) != {b"m", b"t", b"p"}:
+        return False
+    memory, rounds, lanes = costs[b"m"], costs[b"t"], costs[b"p"]
+    return (
+        8 * lanes <= memory <= ARGON2_KIB_MAX
+        and 1 <= rounds <= ARGON2_ROUNDS_MAX
+        and 1 <= lanes <= 16
+    )
 
 
 @final
 class User:
     """A user: a name, the hash of its password, and tags such as `administrator`."""
 
-    def __init__(self, name: str, password_hash: bytes, tags: list[str]) -> None:
-        self.name = name
-        self.password_hash = password_hash
-        self.tags = tags
+    def __init__(
+        self, name: str, password_hash: bytes, tags: list[str], algorithm: str = SHA256
+    ) -> None:
+        self.name: Final = name
+        self.password_hash: Final = password_hash
+        self.tags: Final = tags
+        self.algorithm: Final = algorithm
 
     def definition(self) -> dict[str, object]:
         """Return the user as its journal record holds it."""
-        return {"name": self.name, "password_hash": self.password_hash, "tags": self.tags}
+        return {
+            "name": self.name,
+            "password_hash": self.password_hash,
+            "hashing_algorithm": self.algorithm,
+            "tags": self.tags,
+        }
+
+    def verify_fast(self, password: bytes) -> bool:
+        """Tell whether `password` is the user's; never for a hash that is slow to verify."""
+        known = self.password_hash
+        if not known or not password or self.algorithm == ARGON2:
+            return False
+        salt = known[:SALT_BYTES]
+        if self.algorithm == SHA512:
+            found = hashlib.sha512(salt + password).digest()
+        else:
+            found = hashlib.sha256(salt + password).digest()
+        return hmac.compare_digest(salt + found, known)
 
 
 @final
 class Users:
-    """All users of the broker."""
+    """All users of the broker, their permissions and their limits."""
 
-    def __init__(self) -> None:
+    def __init__(self, turn: Turn, vhosts: dict[str, Vhost], links: dict[Link, None]) -> None:
+        self._turn = turn
+        self._vhosts = vhosts
+        self._links = links
         self.by_name: dict[str, User] = {}
+        #: By user and vhost.
+        self.permissions: dict[tuple[str, str], Permission] = {}
+        #: By user and vhost, then by exchange.
+        self.topic_permissions: dict[tuple[str, str], dict[str, TopicPermission]] = {}
+        #: By user: what of `USER_LIMITS` is set; a negative number is no limit.
+        self.limits: dict[str, dict[str, int]] = {}
 
-    def put(self, user: User) -> None:
-        """Add a user or replace the one of that name."""
-        self.by_name[user.name] = user
+    def get(self, name: str) -> User:
+        """Return a user.  Raises: NotFound (404)."""
+        user = self.by_name.get(name)
+        if user is None:
+            raise NotFound(f"no user '{name}'")
+        return user
 
     def verify(self, name: str, password: bytes) -> bool:
-        """Tell whether `password` is the user's; takes the same time for unknown ones."""
+        """Tell whether `password` is the user's, by a hash that is fast to verify."""
         user = self.by_name.get(name)
-        known = user.password_hash if user is not None else _NOBODY
-        found = hash_password(known[:SALT_BYTES], password)
-        return hmac.compare_digest(found, known) and user is not None
+        return user is not None and user.verify_fast(password)
+
+    # -- users ------------------------------------------------------------------------------------
+
+    def put(self, user: User) -> None:
+        """Add a user, or replace name, password and tags of the one of that name.
+
+        Raises: PreconditionFailed (406) for a name, a hash or tags that cannot be.
+        """
+        if not user.name or len(user.name.encode()) > SHORT_STRING_BYTES_MAX:
+            raise PreconditionFailed(f"a user's name has 1 to {SHORT_STRING_BYTES_MAX} bytes")
+        if len(user.tags) > USER_TAGS_MAX:
+            raise PreconditionFailed(f"a user has at most {USER_TAGS_MAX} tags")
+        for tag in user.tags:
+            if len(tag.encode()) > SHORT_STRING_BYTES_MAX:
+                raise PreconditionFailed(f"a tag has at most {SHORT_STRING_BYTES_MAX} bytes")
+        check_hash(user.algorithm, user.password_hash)
+        if user.name not in self.by_name and len(self.by_name) >= USERS_MAX:
+            raise PreconditionFailed(f"there are at most {USERS_MAX} users")
+        self.restore_user(user)
+        self._turn.journal.define("user", user.definition())
+        self._changed(user.name, "")
+
+    def change_password(self, name: str, password_hash: bytes, algorithm: str) -> None:
+        """Give a user another password.  Connections that are there stay, as in RabbitMQ.
+
+        Raises: NotFound (404); PreconditionFailed (406) for a hash that cannot be.
+        """
+        self.put(User(name, password_hash, self.get(name).tags, algorithm))
+
+    def set_tags(self, name: str, tags: list[str]) -> None:
+        """Replace a user's tags.  Raises: NotFound (404); PreconditionFailed (406)."""
+        user = self.get(name)
+        self.put(User(name, user.password_hash, tags, user.algorithm))
+
+    def delete(self, name: str) -> None:
+        """Delete a user with his permissions and close his connections (320).
+
+        Raises: NotFound (404).
+        """
+        self.get(name)
+        self.restore_deleted_user(name)
+        self._turn.journal.delete("user", {"name": name})
+        for link in list(self._links):
+            if link.user == name:
+                link.force(f"user '{name}' is deleted")
+
+    def has_tag(self, name: str, tag: str) -> bool:
+        """Tell whether a user has a tag."""
+        user = self.by_name.get(name)
+        return user is not None and tag in user.tags
+
+    # -- permissions ------------------------------------------------------------------------------
+
+    def set_permission(self, user: str, vhost: str, configure: str, write: str, read: str) -> None:
+        """Let a user into a vhost, or change what he may do there.
+
+        Raises: NotFound (404) without the user or the vhost; PreconditionFailed (406) for a
+        pattern that is none.
+        """
+        self._check_there(user, vhost)
+        permission = Permission(configure, write, read)
+        self.permissions[user, vhost] = permission
+        self._turn.journal.define("permission", permission.definition(user, vhost))
+        self._changed(user, vhost)
+
+    def clear_permission(self, user: str, vhost: str) -> None:
+        """Let a user into a vhost no more.  Raises: NotFound (404) where he was not."""
+        self._check_there(user, vhost)
+        if self.permissions.pop((user, vhost), None) is None:
+            raise NotFound(f"user '{user}' has no permissions in vhost '{vhost}'")
+        self._turn.journal.delete("permission", {"user": user, "vhost": vhost})
+        self._changed(user, vhost)
+
+    def set_topic_permission(
+        self, user: str, vhost: str, exchange: str, write: str, read: str
+    ) -> None:
+        """Limit the routing keys that a user may use with a topic exchange.
+
+        Raises: NotFound (404); PreconditionFailed (406) for a pattern that is none, or too many.
+        """
+        self._check_there(user, vhost)
+        permission = TopicPermission(write, read)
+        of_user = self.topic_permissions.setdefault((user, vhost), {})
+        if exchange not in of_user and len(of_user) >= TOPIC_PERMISSIONS_MAX:
+            raise PreconditionFailed(
+                f"a user has at most {TOPIC_PERMISSIONS_MAX} topic permissions in a vhost"
+            )
+        of_user[exchange] = permission
+        definition = permission.definition(user, vhost, exchange)
+        self._turn.journal.define("topic_permission", definition)
+        self._changed(user, vhost)
+
+    def clear_topic_permission(self, user: str, vhost: str, exchange: str | None = None) -> None:
+        """Take a topic permission away, or without an exchange all of a user in a vhost.
+
+        Raises: NotFound (404) where there is none.
+        """
+        self._check_there(user, vhost)
+        of_user = self.topic_permissions.get((user, vhost), {})
+        names = list(of_user) if exchange is None else [exchange]
+        if not names or names[0] not in of_user:
+            raise NotFound(f"user '{user}' has no such topic permission in vhost '{vhost}'")
+        for name in names:
+            del of_user[name]
+            definition: dict[str, object] = {"user": user, "vhost": vhost, "exchange": name}
+            self._turn.journal.delete("topic_permission", definition)
+        if not of_user:
+            del self.topic_permissions[user, vhost]
+        self._changed(user, vhost)
+
+    def forget_vhost(self, vhost: str) -> None:
+        """Forget the permissions in a vhost that is deleted; its record stands for them."""
+        for key in [key for key in self.permissions if key[1] == vhost]:
+            del self.permissions[key]
+        for key in [key for key in self.topic_permissions if key[1] == vhost]:
+            del self.topic_permissions[key]
+
+    def _check_there(self, user: str, vhost: str) -> None:
+        self.get(user)
+        if vhost not in self._vhosts:
+            raise NotFound(f"no vhost '{vhost}'")
+
+    def _changed(self, user: str, vhost: str) -> None:
+        """Let the connections of `user` in `vhost` (all for "") look at what he may do now."""
+        if vhost:
+            # Routes that were resolved under the old permissions die with the revision.
+            self._vhosts[vhost].revision += 1
+        for link in list(self._links):
+            if link.user == user and vhost in ("", link.vhost_name):
+                link.access_changed()
+
+    # -- limits -----------------------------------------------------------------------------------
+
+    def set_limits(self, name: str, limits: Mapping[str, int]) -> None:
+        """Set limits of a user beside those that are set; they count for what is opened next.
+
+        Raises: NotFound (404); PreconditionFailed (406) for a limit that there is not.
+        """
+        self.get(name)
+        for limit in limits:
+            if limit not in USER_LIMITS:
+                raise PreconditionFailed(f"Unrecognised term '{limit}' in user-limits")
+        merged = {**self.limits.get(name, {}), **limits}
+        self.limits[name] = merged
+        self._turn.journal.define("user_limits", {"user": name, "limits": dict(merged)})
+
+    def clear_limits(self, name: str, limit: str | None = None) -> None:
+        """Take one limit of a user away, or all; one that is not set is fine.
+
+        Raises: NotFound (404) without the user.
+        """
+        self.get(name)
+        left = self.limits.pop(name, {})
+        if limit is not None:
+            left.pop(limit, None)
+            if left:
+                self.limits[name] = left
+                self._turn.journal.define("user_limits", {"user": name, "limits": dict(left)})
+                return
+        self._turn.journal.delete("user_limits", {"user": name})
+
+    def limit(self, name: str, limit: str) -> int:
+        """Return a limit of a user; negative for none."""
+        limits = self.limits.get(name)
+        return limits.get(limit, -1) if limits is not None else -1
+
+    # -- putting back, without journal and checks -------------------------------------------------
+
+    def restore_user(self, user: User) -> None:
+        """Put a user back."""
+        self.by_name[user.name] = user
+
+    def restore_deleted_user(self, name: str) -> None:
+        """Take a user out with all that is his."""
+        self.by_name.pop(name, None)
+        self.limits.pop(name, None)
+        for key in [key for key in self.permissions if key[0] == name]:
+            del self.permissions[key]
+        for key in [key for key in self.topic_permissions if key[0] == name]:
+            del self.topic_permissions[key]

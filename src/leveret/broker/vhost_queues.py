@@ -191,6 +191,19 @@ class VhostQueues(VhostExchanges):
         queue.drop()
         return waiting
 
+    def dissolve(self) -> None:
+        """Let go of all that is in the vhost, because it is deleted; the caller journals that."""
+        self.revision += 1
+        for queue in self.queues.values():
+            queue.deleted = True
+            queue.bindings.clear()
+            queue.consumers.clear()
+            queue.drop()
+        for exchange in self.exchanges.values():
+            exchange.deleted = True
+        self.queues.clear()
+        self.exchanges.clear()
+
     def unsubscribe(self, consumer: Consumer) -> None:
         """Remove a consumer; an auto-delete queue goes with its last one (behaviour 48)."""
         queue = consumer.queue

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 from mypy_extensions import i64
 
+from leveret.broker.access import Access
+from leveret.broker.permission import READ
 from leveret.broker.turn import Link
 from leveret.errors import (
     AmqpError,
@@ -36,6 +38,7 @@ from leveret.limits import (
     UNSYNCED_BYTES_MAX,
 )
 from leveret.session import commands, content, deaf, handshake, pulse
+from leveret.session.login import SecretLogin, ask
 from leveret.session.publish import Route, take_publishes
 from leveret.session.shape import PUBLISH, PublishShape
 from leveret.session.states import (
@@ -44,6 +47,7 @@ from leveret.session.states import (
     HALT_ALARM,
     HALT_LOGIN,
     HALT_OUTPUT,
+    HALT_REFUSED,
     HALT_SYNC,
     HEADER_NEXT,
     OPEN,
@@ -68,7 +72,6 @@ from leveret.wire.methods import (
     ConnectionCloseOk,
     ConnectionUnblocked,
     ConnectionUpdateSecret,
-    ConnectionUpdateSecretOk,
     decode_method,
 )
 
@@ -143,9 +146,9 @@ class Connection(Link):
         self.frame_bytes_max: i64 = FRAME_BYTES_MIN
         self.channels_max: i64 = settings.channels_max
         self.heartbeat_ms: i64 = 0
-        # The client.
-        self.user = ""
+        # The client; `access` allows nothing until a vhost is entered.
         self.mechanism = ""
+        self.access = Access(broker.users, "", "")
         self.vhost: Vhost | None = None
         self.client_properties: dict[str, object] = {}
         self.cancel_notify = False
@@ -298,7 +301,7 @@ class Connection(Link):
         elif self.state < OPEN:
             handshake.step(self, method)
         elif isinstance(method, ConnectionUpdateSecret):
-            self.send(0, ConnectionUpdateSecretOk())
+            ask(self, SecretLogin(self, method.new_secret))
         else:
             raise ChannelFault(f"{method.NAME} on channel 0 of an open connection")
 
@@ -448,6 +451,25 @@ class Connection(Link):
             self.halted &= ~HALT_OUTPUT
             self.run()
 
+    # -- permissions ------------------------------------------------------------------------------
+
+    def access_changed(self) -> None:
+        """Ask anew what the user may do, and end consumers of what he may not read any more."""
+        access = self.access
+        vhost = self.vhost
+        if vhost is None or self.state != OPEN:
+            return
+        access.forget()
+        for channel in self.channels.values():
+            for consumer in list(channel.consumers.values()):
+                if not access.allows(READ, consumer.queue.name):
+                    channel.cancelled(consumer)
+                    vhost.unsubscribe(consumer)
+
+    def channel_count(self) -> i64:
+        """Return how many channels are open."""
+        return len(self.channels)
+
     # -- publishers -------------------------------------------------------------------------------
 
     def check_publisher(self) -> None:
@@ -510,7 +532,7 @@ class Connection(Link):
         self.log.append((level, str(error)))
         self._write_confirms()
         self.release()
-        self.halted &= ~(HALT_SYNC | HALT_ALARM)
+        self.halted &= ~(HALT_SYNC | HALT_ALARM | HALT_LOGIN)
         self.held = b""
         self.send(
             0,
@@ -541,7 +563,7 @@ class Connection(Link):
             self.state = CLOSING
             self.closing_ms = self.now_ms
         else:
-            self.halted |= HALT_LOGIN
+            self.halted |= HALT_REFUSED
             self.closing_ms = self.now_ms
 
     def finish(self) -> None:

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from leveret.broker.access import Access
 from leveret.errors import AmqpError, CommandInvalid, NotAllowed, SyntaxFault
 from leveret.limits import FRAME_BYTES_MIN
+from leveret.session.login import StartLogin, ask
 from leveret.session.states import OPEN, OPEN_NEXT, START_OK_NEXT, TUNE_OK_NEXT
 from leveret.wire.methods import (
     ConnectionOpen,
     ConnectionOpenOk,
     ConnectionStart,
     ConnectionStartOk,
-    ConnectionTune,
     ConnectionTuneOk,
 )
 from leveret.wire.tables import read_entries
@@ -75,21 +76,7 @@ def _start_ok(connection: Connection, method: ConnectionStartOk) -> None:
         why = f"{method.mechanism} login refused: user '{user}' can only connect via localhost"
         connection.refuse_login(why, tell)
         return
-    if not connection.authenticator.verify(user, password):
-        why = f"{method.mechanism} login refused: user '{user}' - invalid credentials"
-        connection.refuse_login(why, tell)
-        return
-    connection.user = user
-    # Known from here on: larger frames are its own risk, but the tune decides.
-    connection.send(
-        0,
-        ConnectionTune(
-            int(settings.channels_max),
-            int(settings.frame_bytes_max),
-            int(settings.heartbeat_seconds),
-        ),
-    )
-    connection.state = TUNE_OK_NEXT
+    ask(connection, StartLogin(connection, user, password, tell))
 
 
 def _credentials(method: ConnectionStartOk) -> tuple[str, bytes]:
@@ -153,10 +140,12 @@ def _tune_ok(connection: Connection, method: ConnectionTuneOk) -> None:
 def _open(connection: Connection, method: ConnectionOpen) -> None:
     """Enter a vhost.
 
-    Raises: NotAllowed (530) where there is none of that name.
+    Raises: NotAllowed (530) where there is none of that name, or no way in; see `Broker.enter`.
     """
-    connection.vhost = connection.broker.vhost(method.virtual_host)
+    name = method.virtual_host
+    connection.vhost = connection.broker.enter(connection, name)
+    connection.access = Access(connection.broker.users, connection.user, name)
     connection.state = OPEN
     connection.send(0, ConnectionOpenOk())
     text = f"user '{connection.user}' authenticated and granted access to vhost "
-    connection.log.append(("info", f"{text}'{method.virtual_host}'"))
+    connection.log.append(("info", f"{text}'{name}'"))

@@ -170,11 +170,14 @@ def resolve(channel: Channel, arguments: bytes) -> Route:
     except UnicodeDecodeError:
         raise FrameError("a name is not UTF-8", 60, 40) from None
     vhost = channel.vhost
+    access = channel.connection.access
+    access.write("exchange", name)
     exchange = vhost.exchange(name)
     if exchange.internal:
         raise AccessRefused(f"cannot publish to internal {vhost.exchange_label(name)}", 60, 40)
     if vhost.strict_keys and exchange.has_patterns:
         check_strict_routing_key(key)
+    access.write_topic(exchange.kind, name, key)
     routing = vhost.route(exchange, key, b"")
     route = Route(
         exchange,

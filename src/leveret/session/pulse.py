@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import i64
 
 from leveret.session.consumer_timeout import check_timeouts
-from leveret.session.states import CLOSING, HALT_LOGIN, OPEN
+from leveret.session.states import CLOSING, HALT_REFUSED, OPEN
 from leveret.wire.frames import write_heartbeat
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def tick(connection: Connection, now_ms: i64) -> None:
 
 
 def _tick_handshake(connection: Connection, now_ms: i64) -> None:
-    if connection.halted & HALT_LOGIN:
+    if connection.halted & HALT_REFUSED:
         if now_ms - connection.closing_ms >= connection.settings.login_failure_delay_ms:
             connection.finish()
     elif now_ms - connection.connected_ms >= connection.settings.handshake_ms:

@@ -17,12 +17,45 @@ from leveret.limits import (
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
+class Login:
+    """A login that is to be judged; who asked for it goes on when the answer comes."""
+
+    def __init__(self, user: str, password: bytes) -> None:
+        self.user = user
+        self.password = password
+        self.answered = False
+        self.accepted = False
+
+    def answer(self, accepted: bool) -> None:
+        """Hear whether the password is the user's; only the first answer counts."""
+        if not self.answered:
+            self.answered = True
+            self.accepted = accepted
+            self.go_on()
+
+    def go_on(self) -> None:
+        """Go on with the answer."""
+        raise RuntimeError("who asks goes on")
+
+    def wanted(self) -> bool:
+        """Tell whether anybody still waits for the answer."""
+        return True
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Authenticator:
-    """Judges logins."""
+    """Judges logins: at once by `verify`, or by a `begin` that lets the answer come later."""
 
     def verify(self, user: str, password: bytes) -> bool:
-        """Tell whether `password` is the user's; an unknown user costs as much as a known one."""
+        """Tell whether `password` is the user's."""
         raise RuntimeError("an authenticator judges logins")
+
+    def begin(self, login: Login) -> None:
+        """Begin to judge `login`; its `answer` is called once, here or later.
+
+        An unknown user costs as much as a known one.
+        """
+        login.answer(self.verify(login.user, login.password))
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

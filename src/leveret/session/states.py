@@ -21,5 +21,7 @@ HALT_SYNC: Final = 1
 HALT_OUTPUT: Final = 2
 #: The end of an alarm.
 HALT_ALARM: Final = 4
-#: The end of the delay that a refused login costs.
+#: The answer of who judges logins.
 HALT_LOGIN: Final = 8
+#: The end of the delay that a refused login costs.
+HALT_REFUSED: Final = 16

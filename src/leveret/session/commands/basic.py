@@ -95,6 +95,7 @@ def _unknown_tag(tag: i64) -> PreconditionFailed:
 def _get(channel: Channel, method: BasicGet) -> None:
     connection = channel.connection
     name = queue_name(channel, method.queue)
+    connection.access.read("queue", name)
     queue = channel.vhost.queue(name, connection)
     if not isinstance(queue, ClassicQueue):
         raise NotImplementedFault(
@@ -135,6 +136,7 @@ def _get(channel: Channel, method: BasicGet) -> None:
 def _consume(channel: Channel, method: BasicConsume) -> None:
     connection = channel.connection
     name = queue_name(channel, method.queue)
+    connection.access.read("queue", name)
     queue = channel.vhost.queue(name, connection)
     tag = method.consumer_tag or f"amq.ctag-{connection.tokens.token()}"
     if tag in channel.consumers:

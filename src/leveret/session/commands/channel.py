@@ -25,13 +25,15 @@ if TYPE_CHECKING:
 def open_channel(connection: Connection, number: i64) -> Channel:
     """Open channel `number`, which is free.
 
-    Raises: NotAllowed (530) when as many are open as were negotiated (behaviour 12).
+    Raises: NotAllowed (530) when as many are open as were negotiated (behaviour 12), or as the
+    user may have.
     """
     if len(connection.channels) >= connection.channels_max:
         raise NotAllowed(
             f"number of channels opened ({len(connection.channels)}) has reached the negotiated "
             f"channel_max ({connection.channels_max})"
         )
+    connection.broker.check_channel(connection)
     vhost = connection.vhost
     assert vhost is not None
     channel = Channel(connection, number, vhost)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from leveret.broker.vhost import clean_name
 from leveret.errors import AccessRefused
 from leveret.session.channel import Channel
 from leveret.wire.method import Method
@@ -22,16 +23,22 @@ def handle_exchange(channel: Channel, method: Method) -> bool:
     if isinstance(method, ExchangeDeclare):
         _declare(channel, method)
     elif isinstance(method, ExchangeDelete):
+        name = clean_name(method.exchange)
+        if name and not name.startswith("amq."):
+            # Of those the vhost lets nobody delete any.
+            channel.connection.access.configure("exchange", name)
         channel.vhost.delete_exchange(method.exchange, method.if_unused)
         if not method.no_wait:
             channel.connection.reply(channel.number, ExchangeDeleteOk())
     elif isinstance(method, ExchangeBind):
+        check_binding(channel, "exchange", method.destination, method.source, method.routing_key)
         channel.vhost.bind(
             method.source, method.destination, False, method.routing_key, method.arguments, None
         )
         if not method.no_wait:
             channel.connection.reply(channel.number, ExchangeBindOk())
     elif isinstance(method, ExchangeUnbind):
+        check_binding(channel, "exchange", method.destination, method.source, method.routing_key)
         channel.vhost.unbind(
             method.source, method.destination, False, method.routing_key, method.arguments, None
         )
@@ -46,8 +53,10 @@ def _declare(channel: Channel, method: ExchangeDeclare) -> None:
     if method.passive:
         if not method.exchange:
             raise AccessRefused("operation not permitted on the default exchange")
+        channel.connection.access.see("exchange", clean_name(method.exchange))
         channel.vhost.exchange(method.exchange)
     else:
+        _check_declare(channel, method)
         channel.vhost.declare_exchange(
             method.exchange,
             method.type,
@@ -58,3 +67,41 @@ def _declare(channel: Channel, method: ExchangeDeclare) -> None:
         )
     if not method.no_wait:
         channel.connection.reply(channel.number, ExchangeDeclareOk())
+
+
+def _check_declare(channel: Channel, method: ExchangeDeclare) -> None:
+    """Check that the exchange may be declared, and a new one may have its alternate (behaviour 46).
+
+    Raises: AccessRefused (403).
+    """
+    access = channel.connection.access
+    name = clean_name(method.exchange)
+    if not name:
+        return
+    access.configure("exchange", name)
+    alternate = method.arguments.get("alternate-exchange")
+    if isinstance(alternate, str) and name not in channel.vhost.exchanges:
+        access.read("exchange", name)
+        access.write("exchange", alternate)
+
+
+def check_binding(
+    channel: Channel, kind: str, destination: str, source: str, routing_key: str
+) -> None:
+    """Check that a binding of `source` may be made or removed: write there, read here.
+
+    Raises: AccessRefused (403).
+    """
+    access = channel.connection.access
+    vhost = channel.vhost
+    destination = clean_name(destination)
+    source = clean_name(source)
+    if destination or kind == "queue":
+        access.write(kind, destination)
+    if not source or not destination:
+        # The vhost refuses the default exchange, in words of its own.
+        return
+    access.read("exchange", source)
+    exchange = vhost.exchanges.get(source)
+    if exchange is not None:
+        access.read_topic(exchange.kind, source, routing_key)

@@ -6,6 +6,7 @@ from leveret.broker.queue import Queue
 from leveret.broker.vhost import clean_name
 from leveret.errors import NotFound
 from leveret.session.channel import Channel
+from leveret.session.commands.exchange import check_binding
 from leveret.wire.method import Method
 from leveret.wire.methods import (
     QueueBind,
@@ -28,9 +29,11 @@ def handle_queue(channel: Channel, method: Method) -> bool:
     elif isinstance(method, QueueBind):
         _bind(channel, method)
     elif isinstance(method, QueueUnbind):
+        name = queue_name(channel, method.queue)
+        check_binding(channel, "queue", name, method.exchange, method.routing_key)
         channel.vhost.unbind(
             method.exchange,
-            queue_name(channel, method.queue),
+            name,
             True,
             method.routing_key,
             method.arguments,
@@ -41,6 +44,7 @@ def handle_queue(channel: Channel, method: Method) -> bool:
         _purge(channel, method)
     elif isinstance(method, QueueDelete):
         name = queue_name(channel, method.queue)
+        channel.connection.access.configure("queue", name)
         waiting = channel.vhost.delete_queue(
             channel.connection, name, method.if_unused, method.if_empty
         )
@@ -66,7 +70,9 @@ def queue_name(channel: Channel, name: str) -> str:
 def _declare(channel: Channel, method: QueueDeclare) -> None:
     connection = channel.connection
     if method.passive:
-        queue = channel.vhost.queue(queue_name(channel, method.queue), connection)
+        name = queue_name(channel, method.queue)
+        connection.access.see("queue", name)
+        queue = channel.vhost.queue(name, connection)
     else:
         queue = _declare_active(channel, method)
     channel.last_queue = queue.name
@@ -82,6 +88,7 @@ def _declare_active(channel: Channel, method: QueueDeclare) -> Queue:
     vhost = channel.vhost
     before = len(vhost.queues)
     if method.queue:
+        _check_declare(channel, clean_name(method.queue), method)
         queue = vhost.declare_queue(
             connection,
             method.queue,
@@ -91,9 +98,11 @@ def _declare_active(channel: Channel, method: QueueDeclare) -> Queue:
             method.arguments,
         )
     else:
+        token = connection.tokens.token()
+        _check_declare(channel, f"amq.gen-{token}", method)
         queue = vhost.declare_named_by_server(
             connection,
-            connection.tokens.token(),
+            token,
             method.durable,
             method.exclusive,
             method.auto_delete,
@@ -107,11 +116,29 @@ def _declare_active(channel: Channel, method: QueueDeclare) -> Queue:
     return queue
 
 
+def _check_declare(channel: Channel, name: str, method: QueueDeclare) -> None:
+    """Check that the queue may be declared, and a new one may dead-letter (behaviour 46).
+
+    Raises: AccessRefused (403).
+    """
+    vhost = channel.vhost
+    access = channel.connection.access
+    if method.queue and name.startswith("amq.") and name not in vhost.queues:
+        # The vhost refuses the name; RabbitMQ too judges it before the permission.
+        return
+    access.configure("queue", name)
+    dead_letters = method.arguments.get("x-dead-letter-exchange")
+    if isinstance(dead_letters, str) and name not in vhost.queues:
+        access.read("queue", name)
+        access.write("exchange", dead_letters)
+
+
 def _bind(channel: Channel, method: QueueBind) -> None:
     name = queue_name(channel, method.queue)
     key = method.routing_key
     if not method.queue and not key:
         key = name
+    check_binding(channel, "queue", name, method.exchange, key)
     channel.vhost.bind(method.exchange, name, True, key, method.arguments, channel.connection)
     if not method.no_wait:
         channel.connection.reply(channel.number, QueueBindOk())
@@ -119,6 +146,7 @@ def _bind(channel: Channel, method: QueueBind) -> None:
 
 def _purge(channel: Channel, method: QueuePurge) -> None:
     name = queue_name(channel, method.queue)
+    channel.connection.access.read("queue", name)
     dropped = channel.vhost.queue(name, channel.connection).purge()
     if not method.no_wait:
         channel.connection.send(channel.number, QueuePurgeOk(int(dropped)))

@@ -1,0 +1,102 @@
+"""What happens around the judging of a login, which may take a while.
+
+Argon2 is slow on purpose, so a login is an effect: the connection is halted (`HALT_LOGIN`) until
+who judges has answered, and goes on from there.  A judge that answers at once does not halt it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+from leveret.errors import NotAllowed
+from leveret.session.settings import Login
+from leveret.session.states import HALT_LOGIN, OPEN, START_OK_NEXT, TUNE_OK_NEXT
+from leveret.wire.methods import ConnectionTune, ConnectionUpdateSecretOk
+
+if TYPE_CHECKING:
+    from leveret.session.connection import Connection
+
+
+class ConnectionLogin(Login):
+    """A login of one connection, which is in `state` while it waits."""
+
+    def __init__(self, connection: Connection, user: str, password: bytes, state: int) -> None:
+        super().__init__(user, password)
+        self.connection = connection
+        self.state = state
+        #: True once the connection was halted to wait.
+        self.waiting = False
+
+    def go_on(self) -> None:
+        """Judge, and parse on if the connection waited."""
+        if not self.waiting:
+            return
+        connection = self.connection
+        connection.halted &= ~HALT_LOGIN
+        if self.wanted():
+            self.judge()
+            connection.wake()
+            connection.run()
+
+    def wanted(self) -> bool:
+        """Tell whether the connection still waits; it may have been closed meanwhile."""
+        return self.connection.state == self.state
+
+    def judge(self) -> None:
+        """Act on the answer."""
+        raise RuntimeError("a login knows what its answer means")
+
+
+def ask(connection: Connection, login: ConnectionLogin) -> None:
+    """Have `login` judged; the connection goes on at once or is halted until the answer comes."""
+    connection.authenticator.begin(login)
+    if login.answered:
+        login.judge()
+    else:
+        login.waiting = True
+        connection.halted |= HALT_LOGIN
+
+
+@final
+class StartLogin(ConnectionLogin):
+    """The login of connection.start-ok; `tell` says that the client wants to hear of a refusal."""
+
+    def __init__(self, connection: Connection, user: str, password: bytes, tell: bool) -> None:
+        super().__init__(connection, user, password, START_OK_NEXT)
+        self.tell = tell
+
+    def judge(self) -> None:
+        """Tune the connection, or refuse it."""
+        connection = self.connection
+        if not self.accepted:
+            why = f"login refused: user '{self.user}' - invalid credentials"
+            connection.refuse_login(f"{connection.mechanism} {why}", self.tell)
+            return
+        connection.user = self.user
+        settings = connection.settings
+        # Known from here on: larger frames are its own risk, but the tune decides.
+        tune = ConnectionTune(
+            int(settings.channels_max),
+            int(settings.frame_bytes_max),
+            int(settings.heartbeat_seconds),
+        )
+        connection.send(0, tune)
+        connection.state = TUNE_OK_NEXT
+
+
+@final
+class SecretLogin(ConnectionLogin):
+    """The new secret of connection.update-secret (behaviour 14): it must be the user's password."""
+
+    def __init__(self, connection: Connection, secret: bytes) -> None:
+        super().__init__(connection, connection.user, secret, OPEN)
+
+    def judge(self) -> None:
+        """Answer and look at the permissions anew, or end the connection (530)."""
+        connection = self.connection
+        if not self.accepted:
+            error = NotAllowed("New secret was refused by one of the backends", 10, 70)
+            connection.close(error)
+            return
+        connection.access_changed()
+        connection.send(0, ConnectionUpdateSecretOk())
