@@ -56,12 +56,14 @@ __all__ = [
     "property_expiration",
     "property_headers",
     "property_message_id",
+    "property_place",
     "property_priority",
     "property_reply_to",
     "property_text",
     "property_timestamp",
     "property_user_id",
     "skim_properties",
+    "skip_property",
     "with_headers",
 ]
 
@@ -79,10 +81,10 @@ def find_property(raw: bytes, flag: i64) -> i64:
     flags: i64 = i64(read_i16_be(raw, 0)) & 0xFFFF
     if flags & flag == 0:
         return -1
-    return _place(raw, flags, flag)
+    return property_place(raw, flags, flag)
 
 
-def _place(raw: bytes, flags: i64, flag: i64) -> i64:
+def property_place(raw: bytes, flags: i64, flag: i64) -> i64:
     """Return where the property with that flag starts, or would start."""
     end: i64 = len(raw)
     position: i64 = 2
@@ -92,6 +94,11 @@ def _place(raw: bytes, flags: i64, flag: i64) -> i64:
             position = _skip(raw, position, end, before)
         before >>= 1
     return position
+
+
+def skip_property(raw: bytes, at: i64, flag: i64) -> i64:
+    """Return where the property with that flag ends whose value starts at `at`."""
+    return _skip(raw, at, len(raw), flag)
 
 
 def _skip(raw: bytes, position: i64, end: i64, flag: i64) -> i64:
@@ -199,7 +206,7 @@ def with_headers(raw: bytes, more: dict[str, object]) -> bytes:
     at = find_property(raw, HEADERS)
     w = BytesWriter()
     if at < 0:
-        at = _place(raw, flags, HEADERS)
+        at = property_place(raw, flags, HEADERS)
         w.append(i64(raw[0]) | HEADERS >> 8)
         w.write(raw[1:at] + b"\x00\x00\x00\x00")
         rest = at

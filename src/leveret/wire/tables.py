@@ -142,6 +142,14 @@ def _skim_entries(data: bytes, position: i64, end: i64, depth: i64, left: i64, k
     return left
 
 
+def value_end(data: bytes, at: i64) -> i64:
+    """Return where the value ends whose type letter is at `at`, in a table that was skimmed."""
+    width: i64 = i64(_WIDTHS[i64(data[at])])
+    if width < _LONG:
+        return at + 1 + width
+    return at + 5 + i64(read_i32_be(data, at + 1))
+
+
 def _short() -> SyntaxFault:
     """Return the error of a table that ends within a value."""
     return SyntaxFault("a field table ends within a value")
