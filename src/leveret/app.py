@@ -56,9 +56,16 @@ STOP_SECONDS: Final = 2.0
 class SystemClock(Clock):
     """The machine's clocks."""
 
+    def __init__(self) -> None:
+        self._offset_ns = time.time_ns() - time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
     def wall_ms(self) -> int:
-        """Return milliseconds since the Unix epoch."""
-        return time.time_ns() // 1_000_000
+        """Return milliseconds since the Unix epoch.
+
+        It is the wall time at the start with what has passed since, a machine's sleep included: a
+        step of the machine's clock expires no message.
+        """
+        return (time.clock_gettime_ns(time.CLOCK_BOOTTIME) + self._offset_ns) // 1_000_000
 
     def monotonic_ms(self) -> int:
         """Return milliseconds of a clock that never goes back."""

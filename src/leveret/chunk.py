@@ -25,8 +25,10 @@ Arrays from 128 on, one after the other:
     i64[n]  timestamp, ms               u32[n]  bytes of body
     i64[n]  expiry, ms; NEVER = none    u32[n]  index of its address
     8[n]    digest of properties and    u32[n]  delivery count
-            body, seeded with the       u16[n]  flags: 1 = persistent; bits 8-15 = priority
+            body, seeded with the       u16[n]  flags, see below
             sequence                    u32[a]  end of each address in the addresses
+
+Flags: 1 = persistent, 2 = dead-lettered by a broker; bits 8-15 = priority.
 
 Areas: the addresses (each exchange and routing key as AMQP short strings), the properties (content
 headers from their flags on), the bodies.
@@ -133,7 +135,7 @@ class ChunkBuilder:
         write_i32_le(self._body_sizes, i32(len(message.body)))
         write_i32_le(self._address_indexes, i32(self._address(message.address.wire)))
         write_i32_le(self._delivery_counts, i32(delivery_count))
-        self._flags.append(1 if message.persistent else 0)
+        self._flags.append((1 if message.persistent else 0) | (2 if message.died else 0))
         self._flags.append(int(priority & 255))
         self._properties.write(message.properties)
         self._bodies.append(message.body)
@@ -307,9 +309,14 @@ class Chunk:
         at: i64 = self._expiries_at() + 8 * self.count + 8 * index
         if _record_digest(sequence, property_bytes, body_bytes) != data[at : at + 8]:
             raise RecordDamaged(index, sequence)
-        persistent = (i64(read_i16_le(data, self._flags_at() + 2 * index)) & 1) == 1
+        flags: i64 = i64(read_i16_le(data, self._flags_at() + 2 * index))
         return Message(
-            self.address(index), property_bytes, body_bytes, self.timestamp_ms(index), persistent
+            self.address(index),
+            property_bytes,
+            body_bytes,
+            self.timestamp_ms(index),
+            flags & 1 == 1,
+            flags & 2 == 2,
         )
 
     def find(self, sequence: i64) -> i64:

@@ -117,6 +117,12 @@ PATTERN_STATES_MAX: Final = 2000
 #: takes on the longest name; one with many lookarounds can want more.
 PATTERN_STEPS_MAX: Final = 1_048_576
 
+#: After this a letter that no queue took is offered again (dead-letter strategy at-least-once).
+DEAD_LETTER_RETRY_MS: Final = 1000
+
+#: How often a message of a quorum queue may come back where nothing else is set (RabbitMQ 4).
+DELIVERY_LIMIT_QUORUM: Final = 20
+
 # -- store -----------------------------------------------------------------------------------------
 
 #: Bytes appended to the journal that are not synced yet; beyond it publishers are not read.

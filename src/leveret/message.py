@@ -39,16 +39,24 @@ class Message:
     """One message: its address, property bytes, body and the time it was taken (ms, Unix epoch).
 
     `properties` starts with the 16 property flag bits; `size` is the bytes of properties and body.
+    `died` tells that this broker dead-lettered it: its `x-death` header is the broker's own.
     """
 
-    __slots__ = ("address", "body", "persistent", "properties", "size", "timestamp_ms")
+    __slots__ = ("address", "body", "died", "persistent", "properties", "size", "timestamp_ms")
 
     def __init__(
-        self, address: Address, properties: bytes, body: bytes, timestamp_ms: i64, persistent: bool
+        self,
+        address: Address,
+        properties: bytes,
+        body: bytes,
+        timestamp_ms: i64,
+        persistent: bool,
+        died: bool = False,
     ) -> None:
         self.address: Final = address
         self.properties: Final = properties
         self.body: Final = body
         self.timestamp_ms: Final[i64] = timestamp_ms
         self.persistent: Final = persistent
+        self.died: Final = died
         self.size: Final[i64] = len(properties) + len(body)

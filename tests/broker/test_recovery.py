@@ -398,7 +398,7 @@ class BrokerMachine(RuleBasedStateMachine):
                 item.message.persistent,
                 int(item.count) or int(item.sequence < real.redelivered_below),
             )
-            for item in real.returns.waiting()
+            for item in real.ready.waiting()
         ]
         messages = [queue.messages[number] for number in sorted(queue.messages)]
         assert found == [(name_of(m.body), m.persistent, m.taken_count) for m in messages]

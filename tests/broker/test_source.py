@@ -52,7 +52,7 @@ class Windows:
         window = self.window
         assert window.first() == (self.model[0] if self.model else NOTHING)
         assert window.count() == len(self.model)
-        assert [number_of(one) for one in window.waiting()] == self.model
+        assert [number_of(one.message) for one in window.waiting()] == self.model
         assert (window.head_sequence, window.next_sequence) == (
             self.model[0] if self.model else self.next,
             self.next,

@@ -37,6 +37,10 @@ _STRINGS: Final = (
     "x-dead-letter-strategy",
     "x-queue-leader-locator",
 )
+#: Times in ms, and the longest that RabbitMQ takes.
+_TIMES: Final = ("x-expires", "x-message-ttl")
+_TIME_MS_MAX: Final = 4_294_967_295
+
 _OVERFLOWS: Final = ("drop-head", "reject-publish", "reject-publish-dlx")
 
 #: Arguments that make a redeclare inequivalent when they differ (RabbitMQ checks these alone).
@@ -113,6 +117,11 @@ def check_queue_arguments(arguments: Arguments, where: str) -> None:
 def _check_count(value: object, name: str, where: str) -> None:
     if not isinstance(value, int) or isinstance(value, bool):
         raise _invalid(name, where, "{unacceptable_type," + type_name(value) + "}")
+    if name == "x-delivery-limit" and value == -1:
+        # RabbitMQ 4's way to say that a quorum queue has none.
+        return
+    if name in _TIMES and value > _TIME_MS_MAX:
+        raise _invalid(name, where, f"{{value_too_big,{value}}}")
     if value < 0 or (name == "x-expires" and value == 0):
         raise _invalid(
             name, where, "{value_" + ("zero" if value == 0 else "negative") + f",{value}}}"

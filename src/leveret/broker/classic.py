@@ -1,7 +1,11 @@
 """The classic queue: messages wait in order, go to one consumer each, and end with their ack.
 
 A requeued message returns to its old place (behaviour 59).  All waiting messages lie in memory;
-those of durable queues that are persistent are in the journal as well.
+those of durable queues that are persistent are in the journal as well.  What waits lies in `ready`;
+what a queue is asked for beyond that (TTLs, limits, dead letters) comes by its settings and costs a
+queue without them one test.
+
+Invariant: a message is in one of three places: `ready`, handed out, or dying (`dead_letter`).
 """
 
 from __future__ import annotations
@@ -12,9 +16,23 @@ from typing import final
 from mypy_extensions import i64
 
 from leveret.broker.consumers import SingleActive
-from leveret.broker.queue import Queue
-from leveret.broker.source import NOTHING, Returned, Returns, Window
+from leveret.broker.dead_letter import (
+    DELIVERY_LIMIT,
+    EXPIRED,
+    MAXLEN,
+    NEVER_TAKEN,
+    REJECTED,
+    DeadLetter,
+)
+from leveret.broker.expiry import EXPIRATION_FLAG, Expiry, deadline_of
+from leveret.broker.priorities import PriorityReady
+from leveret.broker.queue import REFUSE, TAKE, Queue
+from leveret.broker.queue_settings import DROP_HEAD, REJECT_PUBLISH_DLX
+from leveret.broker.ready import Ready
+from leveret.broker.source import NOTHING, Returned
+from leveret.broker.timers import NO_DEADLINE
 from leveret.broker.turn import Turn
+from leveret.limits import SLICE_MESSAGES
 from leveret.message import Message
 from leveret.store.ranges import RangeSet
 from leveret.store.segments import ChunkRef
@@ -38,11 +56,18 @@ class ClassicQueue(Queue):
         if arguments.get("x-single-active-consumer") is True:
             self.single_active = True
             self.turns = SingleActive(self.consumers)
-        self.window = Window(1)
-        self.returns = Returns()
+        level = self.settings.priority_max
+        self.ready: Ready = PriorityReady(level) if level > 0 else Ready()
         #: Messages with lower sequences may have been handed out before an unclean stop.
         self.redelivered_below: i64 = 0
         self.bytes_ready: i64 = 0
+        #: The bytes of the bodies among them, which `x-max-length-bytes` bounds.
+        self.bodies_ready: i64 = 0
+        #: True where what waits is bounded, may expire, or has to shrink: see `_tidy`.
+        self.special = False
+        #: True while more waits than a limit that came later allows.
+        self.shrinks = False
+        self.expiry: Expiry | None = None
         #: Persistent messages that are handed out and not acked, by their sequences.
         self.out: dict[i64, Returned] = {}
         #: Chunks that checkpoints wrote of this queue, how far they reach, and what is gone of it.
@@ -53,27 +78,49 @@ class ClassicQueue(Queue):
         self.taken_sequence: i64 = 0
         #: How often the message taken last had been handed out before.
         self.taken_count: i64 = 0
+        self.configure(arguments)
 
     @property
     def kind(self) -> str:
         """Return `classic`, or `quorum` where it was declared so."""
         return "quorum" if self.arguments.get("x-queue-type") == "quorum" else "classic"
 
+    def configure(self, merged: dict[str, object]) -> None:
+        """Take the queue's arguments as its policies have changed them."""
+        super().configure(merged)
+        settings = self.settings
+        bounded = settings.length_max >= 0 or settings.bytes_max >= 0
+        self.screens = bounded and settings.overflow != DROP_HEAD
+        self.adds_headers = settings.delivery_limit >= 0
+        self.shrinks = bounded and not self.screens and self._over()
+        if self.expiry is not None or settings.message_ttl_ms >= 0:
+            if self.expiry is None:
+                self.expiry = Expiry(self)
+            self.expiry.rebuild()
+        self.bounded = bounded and not self.screens
+        self.special = self.bounded or self.expiry is not None
+        if self.shrinks:
+            self.mark()
+
     def publish(self, message: Message) -> i64:
         """Put `message` at the tail; return its sequence."""
         self.published += 1
         size = message.size
         self.bytes_ready += size
+        self.bodies_ready += len(message.body)
         turn = self.turn
         turn.held_bytes += size
         turn.held_messages += 1
         if not self.listed:
             self.mark()
-        return self.window.append(message)
+        sequence = self.ready.append(message)
+        if self.special or message.properties[0] & EXPIRATION_FLAG:
+            self._note_deadline(sequence, message)
+        return sequence
 
     def ready_count(self) -> i64:
         """Return how many messages wait."""
-        return self.window.count() + self.returns.count()
+        return self.ready.count()
 
     def ready_bytes(self) -> i64:
         """Return the bytes of the messages that wait."""
@@ -81,28 +128,114 @@ class ClassicQueue(Queue):
 
     def first(self) -> i64:
         """Return the sequence of the message that is next, or NOTHING."""
-        returned = self.returns.first()
-        if returned == NOTHING:
-            return self.window.first()
-        fresh = self.window.first()
-        return returned if fresh == NOTHING or returned < fresh else fresh
+        return self.ready.first()
 
     def take(self, sequence: i64) -> Message:
         """Return the message that `first` named and move on; sets `taken_count`."""
-        count: i64 = 0
-        if self.returns.first() == sequence:
-            message = self.returns.take()
-            count = self.returns.taken_count
-        else:
-            message = self.window.take()
+        ready = self.ready
+        message = ready.take(sequence)
+        count = ready.taken_count
         if count == 0 and sequence < self.redelivered_below:
             count = 1
         self.taken_count = count
         self.bytes_ready -= message.size
+        self.bodies_ready -= len(message.body)
         return message
+
+    # -- expiry and limits ------------------------------------------------------------------------
+
+    def _note_deadline(self, sequence: i64, message: Message) -> None:
+        deadline = deadline_of(message, self.settings.message_ttl_ms)
+        if deadline != NO_DEADLINE:
+            expiry = self.expiry
+            if expiry is None:
+                expiry = Expiry(self)
+                self.expiry = expiry
+                self.special = True
+            expiry.add(deadline, sequence)
+
+    def expire(self, now_ms: i64, limit: i64) -> None:
+        """Let up to `limit` waiting messages expire whose deadline is `now_ms` or before."""
+        expiry = self.expiry
+        if expiry is None:
+            return
+        expired: i64 = 0
+        while expired < limit and expiry.heap and expiry.heap[0][0] <= now_ms:
+            if self._remove(expiry.pop(), EXPIRED):
+                expired += 1
+        expiry.arm()
+
+    def _remove(self, sequence: i64, reason: str) -> bool:
+        """Take a waiting message out of its place and let it die; False where it does not wait."""
+        returned = self.ready.remove(sequence)
+        if returned is None:
+            return False
+        self.bytes_ready -= returned.message.size
+        self.bodies_ready -= len(returned.message.body)
+        self._die(sequence, returned.message, returned.count, reason)
+        return True
+
+    def _over(self) -> bool:
+        """Tell whether more waits than the limits allow."""
+        settings = self.settings
+        return (0 <= settings.length_max < self.ready.count()) or (
+            0 <= settings.bytes_max < self.bodies_ready
+        )
+
+    def make_room(self) -> None:
+        """Hand out what can be, then drop from the head what is too much (behaviour 67)."""
+        if not self._over():
+            return
+        if self.consumers:
+            self.dispatch(SLICE_MESSAGES)
+        self._drop_head(SLICE_MESSAGES)
+
+    def _drop_head(self, limit: i64) -> None:
+        """Drop up to `limit` messages beyond the limits from the head."""
+        dropped: i64 = 0
+        while dropped < limit and self._over():
+            self._remove(self.ready.first(), MAXLEN)
+            dropped += 1
+
+    def is_full(self, message: Message) -> bool:
+        """Tell whether `message` would exceed the limits of a queue that rejects."""
+        settings = self.settings
+        return (0 <= settings.length_max < self.ready.count() + 1) or (
+            0 <= settings.bytes_max < self.bodies_ready + len(message.body)
+        )
+
+    def screen(self, message: Message) -> i64:
+        """Refuse what exceeds the limits, once all is handed out that can be (behaviour 26)."""
+        if not self.is_full(message):
+            return TAKE
+        if self.consumers:
+            self.dispatch(SLICE_MESSAGES)
+            if not self.is_full(message):
+                return TAKE
+        if self.settings.overflow == REJECT_PUBLISH_DLX:
+            self.turn.dying.append(DeadLetter(self, NEVER_TAKEN, message, MAXLEN))
+        return REFUSE
+
+    def _tidy(self) -> bool:
+        """Expire and drop what must not be handed out; False when that needs another turn."""
+        now_ms = self.turn.now_ms
+        expiry = self.expiry
+        if expiry is not None and expiry.heap and expiry.heap[0][0] < now_ms:
+            # What expires this very moment may still be delivered: a TTL of 0 asks for that.
+            self.expire(now_ms - 1, SLICE_MESSAGES)
+            if expiry.heap and expiry.heap[0][0] < now_ms:
+                return False
+        if self.shrinks:
+            self._drop_head(SLICE_MESSAGES)
+            self.shrinks = self._over()
+        return not self.shrinks
+
+    # -- consuming --------------------------------------------------------------------------------
 
     def dispatch(self, limit: i64) -> bool:
         """Hand out up to `limit` messages, one to each ready consumer in turn."""
+        if self.special and not self._tidy():
+            return True
         if not self.consumers:
             return False
         handed: i64 = 0
@@ -129,6 +262,9 @@ class ClassicQueue(Queue):
 
     def get(self, no_ack: bool) -> Message | None:
         """Take one message for basic.get; `taken_sequence` and `taken_count` go with it."""
+        self.touch()
+        if self.special:
+            self.expire(self.turn.now_ms, SLICE_MESSAGES)
         sequence = self.first()
         if sequence == NOTHING:
             return None
@@ -164,81 +300,128 @@ class ClassicQueue(Queue):
         if self.deleted:
             return
         self.acked += 1
+        self._take_back(sequence, message)
+        self._let_go(sequence, message)
+
+    def _take_back(self, sequence: i64, message: Message) -> None:
+        """Count a message as handed out no more."""
         self.unacked_count -= 1
         self.unacked_bytes -= message.size
         if self.out:
             self.out.pop(sequence, None)
-        self._let_go(sequence, message)
 
-    def requeue(self, sequence: i64, message: Message, count: i64) -> None:
-        """Take a message back at its old place."""
+    def reject(self, sequence: i64, message: Message, count: i64) -> None:
+        """Let a message die that its consumer does not want."""
         if self.deleted:
             return
-        self.unacked_count -= 1
-        self.unacked_bytes -= message.size
+        self._take_back(sequence, message)
+        self._die(sequence, message, count, REJECTED)
+
+    def requeue(self, sequence: i64, message: Message, count: i64) -> None:
+        """Take a message back at its old place, unless it came back too often (behaviour 63)."""
+        if self.deleted:
+            return
+        self._take_back(sequence, message)
+        limit = self.settings.delivery_limit
+        if 0 <= limit <= count:
+            self._die(sequence, message, count, DELIVERY_LIMIT)
+            return
         self.bytes_ready += message.size
-        self.returns.put(Returned(sequence, message, count + 1))
+        self.bodies_ready += len(message.body)
+        self.ready.put(Returned(sequence, message, count + 1))
         if self.recorded and message.persistent:
-            self.out.pop(sequence, None)
             self.turn.journal.requeue(self.queue_id, sequence, count + 1)
+        if self.special:
+            self._note_deadline(sequence, message)
+            if self.bounded:
+                self._drop_head(SLICE_MESSAGES)
         if not self.listed:
             self.mark()
+
+    # -- dying ------------------------------------------------------------------------------------
+
+    def _die(self, sequence: i64, message: Message, count: i64, reason: str) -> None:
+        """Let go of a message that left its place, by way of the dead-letter exchange if any."""
+        if self.settings.dead_letter_exchange is None:
+            self._let_go(sequence, message)
+            return
+        if self.recorded and message.persistent:
+            self.out[sequence] = Returned(sequence, message, count)
+        self.turn.dying.append(DeadLetter(self, sequence, message, reason))
+
+    def buried(self, sequence: i64, message: Message, recorded: bool) -> None:
+        """Forget a message that died; `recorded` tells that the journal knows it left."""
+        if sequence == NEVER_TAKEN:
+            return
+        self.out.pop(sequence, None)
+        if not recorded and not self.deleted:
+            self._let_go(sequence, message)
+            return
+        turn = self.turn
+        turn.held_bytes -= message.size
+        turn.held_messages -= 1
+        if self.recorded and message.persistent and sequence <= self.chunked_through:
+            self.dead.add(sequence, sequence)
 
     def purge(self) -> i64:
         """Drop what waits, here and in the journal."""
         dropped = self.ready_count()
-        window = self.window
         if self.recorded:
-            journal = self.turn.journal
-            for returned in self.returns.waiting():
-                journal.ack(self.queue_id, returned.sequence, returned.sequence)
-                self.dead.add(returned.sequence, returned.sequence)
-            if window.count() > 0:
-                journal.ack(self.queue_id, window.head_sequence, window.next_sequence - 1)
-                self.dead.add(window.head_sequence, window.next_sequence - 1)
+            self._journal_purge()
         self.turn.held_bytes -= self.bytes_ready
         self.turn.held_messages -= dropped
         self.bytes_ready = 0
-        self.returns = Returns()
-        window.restart(window.next_sequence)
+        self.bodies_ready = 0
+        self.ready.clear()
         return dropped
+
+    def _journal_purge(self) -> None:
+        """Journal acks of all that waits, in as few ranges as there are."""
+        journal = self.turn.journal
+        first: i64 = NOTHING
+        last: i64 = NOTHING
+        for item in self.ready.waiting():
+            if item.sequence != last + 1 or first == NOTHING:
+                if first != NOTHING:
+                    journal.ack(self.queue_id, first, last)
+                    self.dead.add(first, last)
+                first = item.sequence
+            last = item.sequence
+        if first != NOTHING:
+            journal.ack(self.queue_id, first, last)
+            self.dead.add(first, last)
 
     def drop(self) -> None:
         """Let go of everything; the journal is told by the record of the delete."""
         self.turn.held_bytes -= self.bytes_ready + self.unacked_bytes
         self.turn.held_messages -= self.ready_count() + self.unacked_count
         self.bytes_ready = 0
-        self.returns = Returns()
+        self.bodies_ready = 0
+        self.ready.clear()
         self.out.clear()
         self.chunks = []
-        self.window.restart(self.window.next_sequence)
+        if self.expiry is not None:
+            self.turn.timers.cancel(self.expiry)
+        if self.expiry_of_queue is not None:
+            self.turn.timers.cancel(self.expiry_of_queue)
 
     # -- checkpoints ------------------------------------------------------------------------------
 
     def next_number(self) -> i64:
         """Return the sequence that the next message gets."""
-        return self.window.next_sequence
+        return self.ready.next_sequence()
 
     def live(self) -> list[Returned]:
         """Return the persistent messages, waiting and handed out, in the order of sequences."""
-        live = list(self.out.values())
-        live += [item for item in self.returns.waiting() if item.message.persistent]
-        live.sort(key=_sequence)
-        sequence: i64 = self.window.head_sequence
-        fresh: list[Returned] = []
-        for message in self.window.waiting():
-            if message.persistent:
-                fresh.append(Returned(sequence, message, 0))
-            sequence += 1
-        if live and fresh and live[-1].sequence > fresh[0].sequence:
-            return sorted(live + fresh, key=_sequence)
-        return live + fresh
+        live = [item for item in self.ready.waiting() if item.message.persistent]
+        if self.out:
+            live += list(self.out.values())
+            live.sort(key=_sequence)
+        return live
 
     def holds(self, sequence: i64) -> bool:
         """Tell whether a persistent message that `live` named is there still."""
-        if sequence >= self.window.head_sequence or sequence in self.out:
-            return True
-        return self.returns.holds(sequence)
+        return self.ready.has(sequence) or sequence in self.out
 
     def keep_chunks(self, live: list[int]) -> None:
         """Forget the chunks of which nothing is among the live sequences."""
@@ -275,16 +458,23 @@ class ClassicQueue(Queue):
 
     def restore(self, returned: list[Returned], next_sequence: i64, unclean: bool) -> None:
         """Start with what the journal held, in the order of the sequences."""
-        self.returns.fill(returned)
-        self.window.restart(next_sequence)
+        self.ready.fill(returned, next_sequence)
         size: i64 = 0
+        bodies: i64 = 0
         for item in returned:
             size += item.message.size
+            bodies += len(item.message.body)
+            if self.special or item.message.properties[0] & EXPIRATION_FLAG:
+                self._note_deadline(item.sequence, item.message)
         self.bytes_ready = size
+        self.bodies_ready = bodies
         self.turn.held_bytes += size
         self.turn.held_messages += len(returned)
         if unclean:
             self.redelivered_below = next_sequence
+        self.shrinks = self.bounded and self._over()
+        if self.shrinks:
+            self.mark()
 
 
 def _sequence(item: Returned) -> int:

@@ -206,7 +206,8 @@ class PatternParser:
             raise self._bad("verbs are not supported")
         if self._take("?"):
             if self._take("#"):
-                return self._comment()
+                self._comment()
+                return None
             look = self._group_kind()
             if look == -2:
                 self._depth -= 1

@@ -10,20 +10,27 @@ written before anything that depends on it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64, mypyc_attr
 
-from leveret.broker.arguments import int_argument
 from leveret.broker.consumers import Turns
+from leveret.broker.expiry import QueueExpiry
+from leveret.broker.queue_settings import QueueSettings
 from leveret.broker.turn import Dispatcher, Link, Turn
 from leveret.errors import AccessRefused
 
 if TYPE_CHECKING:
     from leveret.broker.binding import Binding
     from leveret.broker.consumer import Consumer
+    from leveret.broker.vhost import Vhost
     from leveret.message import Message
     from leveret.store.segments import ChunkRef
+
+#: What a queue that screens does with a message: take it, drop it as taken before, or refuse it.
+TAKE: Final = 0
+DROP: Final = 1
+REFUSE: Final = 2
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -49,6 +56,16 @@ class Queue(Dispatcher):
         self.arguments = arguments
         #: True for queues whose definition is in the journal; an exclusive one ends with its link.
         self.recorded = durable and not exclusive
+        #: The vhost that holds it, for dead letters.
+        self.vhost: Vhost | None = None
+        self.settings = QueueSettings(arguments)
+        #: True where `screen` must be asked before each publish.
+        self.screens = False
+        #: True where `make_room` must be asked after each publish.
+        self.bounded = False
+        #: True where deliveries carry headers of the queue's own.
+        self.adds_headers = False
+        self.expiry_of_queue: QueueExpiry | None = None
         #: True where every message is journaled, persistent or not (streams).
         self.keeps_all = False
         self.owner: Link | None = None
@@ -58,7 +75,7 @@ class Queue(Dispatcher):
         #: True where one consumer at a time gets everything (`x-single-active-consumer`).
         self.single_active = False
         #: How long a delivery may stay unacked: 0 for ever, -1 as the settings say.
-        self.consumer_timeout_ms: i64 = int_argument(arguments, "x-consumer-timeout")
+        self.consumer_timeout_ms: i64 = self.settings.consumer_timeout_ms
         turn.limit_acks(self.consumer_timeout_ms)
         self.exclusive_consumer = False
         self.had_consumer = False
@@ -92,9 +109,41 @@ class Queue(Dispatcher):
         """Return the bytes (bodies and properties) of the messages that wait."""
         raise RuntimeError("a queue type counts its bytes")
 
+    def configure(self, merged: dict[str, object]) -> None:
+        """Take the queue's arguments as its policies have changed them."""
+        self.settings = QueueSettings(merged)
+        self.consumer_timeout_ms = self.settings.consumer_timeout_ms
+        self.turn.limit_acks(self.consumer_timeout_ms)
+        expiry = self.expiry_of_queue
+        if expiry is not None:
+            self.turn.timers.cancel(expiry)
+            self.expiry_of_queue = None
+        if self.settings.expires_ms > 0:
+            self.expiry_of_queue = QueueExpiry(self, self.settings.expires_ms)
+
+    def touch(self) -> None:
+        """Note that somebody uses the queue (behaviour 49)."""
+        if self.expiry_of_queue is not None:
+            self.expiry_of_queue.touch()
+
+    def screen(self, message: Message) -> i64:
+        """Judge a message before it is published here: TAKE, DROP or REFUSE."""
+        return TAKE
+
+    def make_room(self) -> None:
+        """Drop what is too much, after all was handed out that can be."""
+
+    def is_full(self, message: Message) -> bool:
+        """Tell whether `screen` would refuse `message` for want of room."""
+        return False
+
     def ack(self, sequence: i64, message: Message) -> None:
         """Let go of a delivered message for good."""
         raise RuntimeError("a queue type hears acks")
+
+    def reject(self, sequence: i64, message: Message, count: i64) -> None:
+        """Let go of a delivered message that nobody wants; it may be dead-lettered."""
+        raise RuntimeError("a queue type hears rejects")
 
     def requeue(self, sequence: i64, message: Message, count: i64) -> None:
         """Take back a delivered message at its old place; `count` is how often it went out."""
@@ -145,6 +194,8 @@ class Queue(Dispatcher):
         self.detach(consumer)
         if consumer.exclusive:
             self.exclusive_consumer = False
+        if not self.consumers:
+            self.touch()
         # Messages may wait for the one that is next now.
         self.mark()
 

@@ -55,6 +55,8 @@ class Window(MessageSource):
         self.head_sequence: i64 = next_sequence
         #: The sequence that the next message gets.
         self.next_sequence: i64 = next_sequence
+        #: Places behind the head whose message was removed; the head is never such a place.
+        self.gaps: i64 = 0
 
     def append(self, message: Message) -> i64:
         """Put `message` at the tail; return its sequence."""
@@ -77,6 +79,10 @@ class Window(MessageSource):
         items[head] = _TAKEN
         head += 1
         self.head_sequence += 1
+        while self.gaps > 0 and items[head] is _TAKEN:
+            head += 1
+            self.head_sequence += 1
+            self.gaps -= 1
         if self.head_sequence == self.next_sequence:
             items.clear()
             head = 0
@@ -88,18 +94,42 @@ class Window(MessageSource):
 
     def count(self) -> i64:
         """Return how many messages wait."""
-        return self.next_sequence - self.head_sequence
+        return self.next_sequence - self.head_sequence - self.gaps
+
+    def has(self, sequence: i64) -> bool:
+        """Tell whether a message with this sequence waits here."""
+        place = sequence - self.head_sequence
+        if place < 0 or sequence >= self.next_sequence:
+            return False
+        return self.gaps == 0 or self.items[self.head + place] is not _TAKEN
+
+    def remove(self, sequence: i64) -> Message:
+        """Return the message of a sequence that waits here, and leave a gap in its place."""
+        if sequence == self.head_sequence:
+            return self.take()
+        place = self.head + sequence - self.head_sequence
+        message = self.items[place]
+        self.items[place] = _TAKEN
+        self.gaps += 1
+        return message
 
     def restart(self, next_sequence: i64) -> None:
         """Drop all; the next message gets `next_sequence`, which is never lower than before."""
         self.items = []
         self.head = 0
+        self.gaps = 0
         self.head_sequence = next_sequence
         self.next_sequence = next_sequence
 
-    def waiting(self) -> list[Message]:
-        """Return the messages that wait, the oldest first; sequences count from `head_sequence`."""
-        return self.items[self.head :]
+    def waiting(self) -> list[Returned]:
+        """Return the messages that wait, the oldest first."""
+        found: list[Returned] = []
+        sequence: i64 = self.head_sequence
+        for message in self.items[self.head :]:
+            if message is not _TAKEN:
+                found.append(Returned(sequence, message, 0))
+            sequence += 1
+        return found
 
 
 @final
@@ -118,24 +148,25 @@ class Returns(MessageSource):
     """Messages that came back (requeued or recovered), in any order, read by their old places.
 
     A heap costs about 3 µs a step: it holds only what came back out of order.  What is appended in
-    order, as recovery does, is a list.
+    order, as recovery does, is a list.  What is taken out of the middle leaves its entry in the
+    heap, which counts no more; the first entry always counts.
     """
 
     def __init__(self) -> None:
         self.heap: list[tuple[int, Returned]] = []
-        self.sequences: set[i64] = set()
+        self.sequences: dict[i64, Returned] = {}
         #: The `count` of the message taken last.
         self.taken_count: i64 = 0
 
     def put(self, returned: Returned) -> None:
         """Add a message at its old place."""
         heapq.heappush(self.heap, (returned.sequence, returned))
-        self.sequences.add(returned.sequence)
+        self.sequences[returned.sequence] = returned
 
     def fill(self, returned: list[Returned]) -> None:
         """Start with messages that are in order already (a sorted list is a heap)."""
         self.heap = [(item.sequence, item) for item in returned]
-        self.sequences = {item.sequence for item in returned}
+        self.sequences = {item.sequence: item for item in returned}
 
     def first(self) -> i64:
         """Return the lowest sequence, or NOTHING."""
@@ -145,12 +176,27 @@ class Returns(MessageSource):
         """Return the message with the lowest sequence and move on."""
         returned = heapq.heappop(self.heap)[1]
         self.taken_count = returned.count
-        self.sequences.discard(returned.sequence)
+        self.sequences.pop(returned.sequence, None)
+        self._skip()
         return returned.message
+
+    def remove(self, sequence: i64) -> Returned | None:
+        """Return the message of a sequence and take it out; None where it is not here."""
+        returned = self.sequences.pop(sequence, None)
+        self._skip()
+        return returned
+
+    def _skip(self) -> None:
+        """Drop the entries at the head that count no more."""
+        heap = self.heap
+        if len(heap) == len(self.sequences):
+            return
+        while heap and self.sequences.get(heap[0][0]) is not heap[0][1]:
+            heapq.heappop(heap)
 
     def count(self) -> i64:
         """Return how many messages came back and still wait."""
-        return len(self.heap)
+        return len(self.sequences)
 
     def holds(self, sequence: i64) -> bool:
         """Tell whether a message with this sequence waits here."""
@@ -158,4 +204,4 @@ class Returns(MessageSource):
 
     def waiting(self) -> list[Returned]:
         """Return what waits in the order of the sequences."""
-        return [item for _, item in sorted(self.heap)]
+        return [self.sequences[sequence] for sequence in sorted(self.sequences)]

@@ -163,6 +163,7 @@ class Stream(Queue):
     def __init__(self, turn: Turn, queue_id: i64, name: str, arguments: dict[str, object]) -> None:
         super().__init__(turn, queue_id, name, True, False, False, arguments)
         self.keeps_all = True
+        self.adds_headers = True
         self.blocks: list[Block] = [Block(0)]
         self.first_offset: i64 = 0
         self.next_offset: i64 = 0
@@ -175,14 +176,21 @@ class Stream(Queue):
         self.loaded_blocks: list[Block] = []
         #: Blocks that a checkpoint wrote before their messages were synced: in memory until then.
         self.stored_unseen: list[Block] = []
-        self.bytes_max: i64 = int_argument(arguments, "x-max-length-bytes")
-        age = arguments.get("x-max-age")
-        self.age_ms_max: i64 = age_seconds(age) * 1000 if isinstance(age, str) else -1
+        self.bytes_max: i64 = -1
+        self.age_ms_max: i64 = -1
+        self.configure(arguments)
 
     @property
     def kind(self) -> str:
         """Return `stream`."""
         return "stream"
+
+    def configure(self, merged: dict[str, object]) -> None:
+        """Take the stream's arguments as its policies have changed them."""
+        super().configure(merged)
+        self.bytes_max = int_argument(merged, "x-max-length-bytes")
+        age = merged.get("x-max-age")
+        self.age_ms_max = age_seconds(age) * 1000 if isinstance(age, str) else -1
 
     # -- writing ----------------------------------------------------------------------------------
 
@@ -487,6 +495,10 @@ class Stream(Queue):
         """Acks are credit: the consumer can take more."""
         self.acked += 1
         self.mark()
+
+    def reject(self, sequence: i64, message: Message, count: i64) -> None:
+        """A stream lets go of nothing; the credit returns."""
+        self.ack(sequence, message)
 
     def requeue(self, sequence: i64, message: Message, count: i64) -> None:
         """A stream takes nothing back; the credit returns."""

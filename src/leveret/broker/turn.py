@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from mypy_extensions import i64, mypyc_attr
 
+from leveret.broker.timers import NO_DEADLINE, Timers
 from leveret.limits import SLICE_MESSAGES
 
 if TYPE_CHECKING:
@@ -113,12 +114,21 @@ class Cancellable:
         raise RuntimeError("a consumer tells its client")
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Dying:
+    """A message that left its queue and may go on to a dead-letter exchange."""
+
+    def bury(self) -> None:
+        """Hand the message over, or let it go."""
+        raise RuntimeError("what dies says where it goes")
+
+
 class Turn:
     """The notes of one turn and what every part of the core shares: journal, time, memory."""
 
     def __init__(self, journal: Journal) -> None:
         self.journal = journal
-        #: Wall time in ms, set by the shell once per batch.
+        #: Wall time in ms, set by the shell once per batch; it never goes back or jumps.
         self.now_ms: i64 = 0
         self.dispatchers: list[Dispatcher] = []
         self.woken: list[Link] = []
@@ -126,6 +136,10 @@ class Turn:
         self.wanted: list[ChunkWanted] = []
         #: Consumers whose queue was deleted; told when the batch ends, after the replies in it.
         self.cancelled: list[Cancellable] = []
+        #: Deadlines, in the time of `now_ms`.
+        self.timers = Timers()
+        #: Messages to be dead-lettered when the batch's deliveries are done.
+        self.dying: list[Dying] = []
         #: What was found damaged, in words, for the log.
         self.damages: list[str] = []
         #: True when a long loop has more to do in the next turn.
@@ -166,16 +180,31 @@ class Turn:
             for consumer in cancelled:
                 consumer.cancel()
         listed = self.dispatchers
-        if not listed:
-            return
-        self.dispatchers = []
-        for dispatcher in listed:
-            dispatcher.listed = False
-            if dispatcher.dispatch(SLICE_MESSAGES):
-                dispatcher.mark()
-                self.resume = True
-        if self.dispatchers:
+        if listed:
+            self.dispatchers = []
+            for dispatcher in listed:
+                dispatcher.listed = False
+                if dispatcher.dispatch(SLICE_MESSAGES):
+                    dispatcher.mark()
+                    self.resume = True
+        self.timers.fire(self.now_ms)
+        if self.dying:
+            self.bury()
+        if self.dispatchers or self.due():
             self.resume = True
+
+    def due(self) -> bool:
+        """Tell whether a deadline has come already."""
+        next_ms = self.timers.next_ms()
+        return next_ms != NO_DEADLINE and next_ms <= self.now_ms
+
+    def bury(self) -> None:
+        """Hand the dead letters over; some may push others out of full queues, and so on."""
+        while self.dying:
+            dying = self.dying
+            self.dying = []
+            for letter in dying:
+                letter.bury()
 
     def synced(self, group: i64) -> None:
         """Let all go on that waited for the groups up to `group`."""

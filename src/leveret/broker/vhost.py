@@ -6,13 +6,26 @@ What it holds is in `vhost_state`, the operations on exchanges and queues in `vh
 
 from __future__ import annotations
 
+from typing import Final
+
+from mypy_extensions import i64
+
+from leveret.broker.arguments import Arguments
+from leveret.broker.classic import ClassicQueue
 from leveret.broker.exchange import Exchange, Routing
-from leveret.broker.queue import Queue
+from leveret.broker.queue import REFUSE, TAKE, Queue
 from leveret.broker.vhost_queues import VhostQueues
 from leveret.broker.vhost_state import Ids, clean_name
 from leveret.message import Message
 
-__all__ = ["Ids", "Vhost", "clean_name"]
+__all__ = ["RECORDED", "REJECTED", "Ids", "Vhost", "clean_name"]
+
+#: What came of a publish: a record of the journal holds it; a queue had no room and refused it.
+RECORDED: Final = 1
+REJECTED: Final = 2
+
+#: Inside: a queue must drop from its head what is too much, once the journal knows the message.
+_BOUNDED: Final = 4
 
 
 class Vhost(VhostQueues):
@@ -31,16 +44,77 @@ class Vhost(VhostQueues):
         routing.run(exchange, self.exchanges)
         return routing
 
-    def publish(self, message: Message, queues: list[Queue]) -> bool:
-        """Put `message` into `queues`; tell whether a record holds it, to be synced."""
+    def publish(self, message: Message, queues: list[Queue]) -> i64:
+        """Put `message` into `queues`; return RECORDED and REJECTED, as far as they are so."""
+        outcome = self._spread(message, queues)
+        if outcome & RECORDED:
+            self.turn.journal.publish(message)
+        if outcome & _BOUNDED:
+            _make_room(queues)
+        return outcome
+
+    def move(
+        self,
+        queue: ClassicQueue,
+        sequence: i64,
+        message: Message,
+        letter: Message,
+        queues: list[Queue],
+    ) -> i64:
+        """Take `sequence` out of `queue` and put `letter` into `queues`, by one record.
+
+        `message` is what `queue` held under `sequence`, `letter` what it became.  Returns what
+        `publish` returns.
+        """
+        journal = self.turn.journal
+        held = queue.recorded and message.persistent and not queue.deleted and sequence >= 0
+        outcome = self._spread(letter, queues)
+        if outcome & RECORDED:
+            if held:
+                journal.move(queue.queue_id, sequence, letter)
+            else:
+                journal.publish(letter)
+        queue.buried(sequence, message, held and outcome & RECORDED != 0)
+        if outcome & _BOUNDED:
+            _make_room(queues)
+        return outcome
+
+    def _spread(self, message: Message, queues: list[Queue]) -> i64:
+        """Put `message` into `queues` and name those to the journal whose copy it is to hold."""
         journal = self.turn.journal
         persistent = message.persistent
-        recorded = False
+        outcome: i64 = 0
         for queue in queues:
+            if queue.screens:
+                verdict = queue.screen(message)
+                if verdict != TAKE:
+                    if verdict == REFUSE:
+                        outcome |= REJECTED
+                    continue
             sequence = queue.publish(message)
+            if queue.bounded:
+                outcome |= _BOUNDED
             if queue.recorded and (persistent or queue.keeps_all):
                 journal.target(queue.queue_id, sequence)
-                recorded = True
-        if recorded:
-            journal.publish(message)
-        return recorded
+                outcome |= RECORDED
+        return outcome
+
+    def make_queue(
+        self,
+        queue_id: i64,
+        name: str,
+        durable: bool,
+        exclusive: bool,
+        auto_delete: bool,
+        arguments: Arguments,
+    ) -> Queue:
+        """Put a queue of the right type into the vhost; nothing is journaled or checked."""
+        queue = super().make_queue(queue_id, name, durable, exclusive, auto_delete, arguments)
+        queue.vhost = self
+        return queue
+
+
+def _make_room(queues: list[Queue]) -> None:
+    for queue in queues:
+        if queue.bounded and not queue.deleted:
+            queue.make_room()

@@ -53,6 +53,7 @@ class VhostQueues(VhostExchanges):
         if current is not None:
             self._check_same_queue(current, link, durable, exclusive, auto_delete, arguments)
             self._wait_for_definition(current.recorded, current.define_group)
+            current.touch()
             return current
         if name.startswith("amq."):
             raise AccessRefused(f"queue name '{name}' contains reserved prefix 'amq.*'")

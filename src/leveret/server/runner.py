@@ -15,6 +15,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 
 from leveret.broker.broker import Broker
+from leveret.broker.timers import NO_DEADLINE
 from leveret.broker.turn import ChunkWanted, Link
 from leveret.clock import Clock
 from leveret.server.amqp import AmqpProtocol
@@ -22,6 +23,9 @@ from leveret.store.checkpoint import Checkpoint, CheckpointWork
 from leveret.store.disk import StorageFailure
 from leveret.store.journal import Group
 from leveret.store.segments import ChunkRef
+
+#: A loop's timer takes no years: a later deadline is looked at again after this.
+TIMER_MS_MAX = 3_600_000
 
 #: What the sync thread is asked to do: a call without arguments, or None to end.
 Task = Callable[[], Callable[[], None]]
@@ -92,6 +96,9 @@ class Runner:
         self._shells: dict[Link, AmqpProtocol] = {}
         self._syncing = False
         self._resuming = False
+        #: The deadline that the loop was asked to come back for.
+        self._armed_ms = int(NO_DEADLINE)
+        self._alarm: asyncio.TimerHandle | None = None
         self._idle: list[asyncio.Future[None]] = []
         self._empty: list[asyncio.Future[None]] = []
         self._checkpoint: Checkpoint | None = None
@@ -145,9 +152,30 @@ class Runner:
                 self._read(wanted)
         if not self._syncing and self._journal.has_records():
             self._sync()
+        self._arm()
         if (turn.resume or turn.dispatchers or turn.woken) and not self._resuming:
             self._resuming = True
             self._loop.call_soon(self._resume)
+
+    def _arm(self) -> None:
+        """Come back when the next deadline of the core is due."""
+        next_ms = int(self._turn.timers.next_ms())
+        if next_ms == self._armed_ms:
+            return
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        self._armed_ms = next_ms
+        if next_ms != NO_DEADLINE:
+            wait_ms = min(max(next_ms - self._clock.wall_ms(), 0), TIMER_MS_MAX)
+            self._alarm = self._loop.call_later(wait_ms / 1000, self._due)
+
+    def _due(self) -> None:
+        """Let what is due go on; a long wait is taken in parts."""
+        self._alarm = None
+        self._armed_ms = NO_DEADLINE
+        self.now()
+        self.run()
 
     def _resume(self) -> None:
         self._resuming = False

@@ -15,7 +15,7 @@ from mypy_extensions import i16, i32, i64
 from leveret.broker.consumer import Consumer, Outlet
 from leveret.errors import ResourceFault
 from leveret.limits import BODY_APART_BYTES
-from leveret.session.stream_headers import with_stream_headers
+from leveret.session.own_headers import own_headers
 from leveret.session.unacked import Unacked, UnackedList
 from leveret.wire.buffer import write_i16_be, write_i32_be, write_i64_be
 from leveret.wire.frames import FRAME_BODY, FRAME_END, FRAME_HEADER, FRAME_METHOD, write_method
@@ -38,6 +38,12 @@ HEADER_NEXT: Final = 1
 BODY_NEXT: Final = 2
 
 
+#: What becomes of a delivery that is settled.
+ACK: Final = 0
+REQUEUE: Final = 1
+REJECT: Final = 2
+
+
 class TxPublish:
     """A publish that waits for its transaction's commit."""
 
@@ -50,10 +56,10 @@ class TxPublish:
 class TxSettle:
     """An ack, nack or reject that waits for its transaction's commit."""
 
-    def __init__(self, unacked: list[Unacked], requeue: bool) -> None:
+    def __init__(self, unacked: list[Unacked], outcome: i64) -> None:
         self.unacked = unacked
-        #: True to requeue, False to let go.
-        self.requeue = requeue
+        #: ACK, REQUEUE or REJECT.
+        self.outcome: i64 = outcome
 
 
 class Channel(Outlet):
@@ -106,8 +112,8 @@ class Channel(Outlet):
             self.unacked_count += 1
             consumer.unacked_count += 1
         properties = message.properties
-        if consumer.queue.keeps_all:
-            properties = with_stream_headers(properties, sequence, message.timestamp_ms)
+        if consumer.queue.adds_headers:
+            properties = own_headers(consumer.queue, message, sequence, count)
         connection = self.connection
         w = connection.out
         prefix = consumer.prefix
@@ -179,6 +185,17 @@ class Channel(Outlet):
         if self.prefetch_count > 0:
             for other in self.consumers.values():
                 other.queue.mark()
+
+    def settle(self, settled: list[Unacked], outcome: i64) -> None:
+        """Ack, requeue or reject deliveries that were taken off the list."""
+        if outcome == ACK:
+            self.let_go(settled)
+        elif outcome == REQUEUE:
+            self.requeue(settled)
+        else:
+            for unacked in settled:
+                unacked.queue.reject(unacked.sequence, unacked.message, unacked.count)
+                self.credit(unacked)
 
     def let_go(self, settled: list[Unacked]) -> None:
         """Ack deliveries that were taken off the list."""

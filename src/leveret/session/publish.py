@@ -17,6 +17,7 @@ from mypy_extensions import i64
 
 from leveret.broker.exchange import Exchange
 from leveret.broker.queue import Queue
+from leveret.broker.vhost import RECORDED
 from leveret.errors import (
     AccessRefused,
     FrameError,
@@ -117,7 +118,7 @@ def accept(
         return
     recorded = False
     if queues:
-        recorded = vhost.publish(message, queues)
+        recorded = vhost.publish(message, queues) & RECORDED != 0
     elif route.mandatory:
         give_back(channel, message)
     if channel.mode == CONFIRM:

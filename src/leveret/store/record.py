@@ -41,8 +41,9 @@ Payloads by kind (`string` = u8 length and bytes; `table` = AMQP field table):
     checkpoint           u64 generation
     clean stop           i64 time in ms
 
-    message              i64 timestamp in ms | u8 flags (1 = persistent) | string exchange |
-                         string routing key | u32 size | properties | body, up to the end
+    message              i64 timestamp in ms | u8 flags (1 = persistent, 2 = dead-lettered) |
+                         string exchange | string routing key | u32 size | properties | body, up to
+                         the end
 
 A state snapshot is a group too; the kinds from 32 on occur there only (`snapshot.py`).
 """
@@ -184,7 +185,7 @@ def encode_record(kind: int, payload: bytes, seed: int) -> bytes:
 def write_message(writer: BytesWriter, message: Message) -> None:
     """Append a message but for its body, which follows it."""
     write_i64_le(writer, message.timestamp_ms)
-    writer.append(1 if message.persistent else 0)
+    writer.append((1 if message.persistent else 0) | (2 if message.died else 0))
     writer.write(message.address.wire)
     write_i32_le(writer, len(message.properties))
     writer.write(message.properties)
@@ -209,7 +210,14 @@ def read_message(data: bytes, position: i64, end: i64) -> Message:
     if body < properties or body > end:
         raise Damaged("a message's properties exceed its record")
     address = Address(data[exchange : routing_key - 1], data[routing_key:sizes])
-    return Message(address, data[properties:body], data[body:end], timestamp_ms, flags & 1 == 1)
+    return Message(
+        address,
+        data[properties:body],
+        data[body:end],
+        timestamp_ms,
+        flags & 1 == 1,
+        flags & 2 == 2,
+    )
 
 
 def write_string(writer: BytesWriter, text: bytes) -> None:

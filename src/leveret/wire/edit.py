@@ -16,8 +16,12 @@ from leveret.wire.properties import HEADERS, find_property, property_place, skip
 from leveret.wire.tables import patch_length, value_end, write_entries
 
 
-def edit_headers(raw: bytes, drop: list[bytes], more: dict[str, object]) -> bytes:
+def edit_headers(
+    raw: bytes, drop: list[bytes], more: dict[str, object], entries: bytes = b""
+) -> bytes:
     """Return `raw` without the headers named in `drop` and with the entries of `more` at the end.
+
+    `entries` are table entries as bytes, to come last.
 
     Raises: ValueError for what a table cannot hold.
     """
@@ -29,7 +33,7 @@ def edit_headers(raw: bytes, drop: list[bytes], more: dict[str, object]) -> byte
         w.write(raw[: at + 4])
         _write_kept(w, raw, at + 4, rest, drop)
     else:
-        if not more:
+        if not more and not entries:
             return raw
         at = property_place(raw, flags, HEADERS)
         rest = at
@@ -37,6 +41,7 @@ def edit_headers(raw: bytes, drop: list[bytes], more: dict[str, object]) -> byte
         w.write(raw[1:at] + b"\x00\x00\x00\x00")
     if more:
         write_entries(w, more)
+    w.write(entries)
     patch_length(w, at, i64(len(w)) - at - 4)
     w.write(raw[rest:])
     return w.getvalue()

@@ -8,8 +8,9 @@ from leveret.broker.classic import ClassicQueue
 from leveret.broker.consumer import Consumer, consumer_priority
 from leveret.errors import NotAllowed, NotImplementedFault, PreconditionFailed, ResourceLocked
 from leveret.limits import CONSUMERS_PER_CHANNEL_MAX, UNACKED_PER_CHANNEL_MAX
-from leveret.session.channel import TX, Channel, TxSettle
+from leveret.session.channel import ACK, REJECT, REQUEUE, TX, Channel, TxSettle
 from leveret.session.commands.queue import queue_name
+from leveret.session.own_headers import own_headers
 from leveret.session.unacked import Unacked
 from leveret.wire.buffer import BytesWriter
 from leveret.wire.frames import write_method
@@ -36,11 +37,12 @@ from leveret.wire.methods import (
 def handle_basic(channel: Channel, method: Method) -> bool:
     """Do a method of class basic; tell whether it is one that a client sends."""
     if isinstance(method, BasicAck):
-        _settle(channel, method.delivery_tag, method.multiple, False)
+        _settle(channel, method.delivery_tag, method.multiple, ACK)
     elif isinstance(method, BasicNack):
-        _settle(channel, method.delivery_tag, method.multiple, method.requeue)
+        outcome = REQUEUE if method.requeue else REJECT
+        _settle(channel, method.delivery_tag, method.multiple, outcome)
     elif isinstance(method, BasicReject):
-        _settle(channel, method.delivery_tag, False, method.requeue)
+        _settle(channel, method.delivery_tag, False, REQUEUE if method.requeue else REJECT)
     elif isinstance(method, BasicGet):
         _get(channel, method)
     elif isinstance(method, BasicConsume):
@@ -56,8 +58,8 @@ def handle_basic(channel: Channel, method: Method) -> bool:
     return True
 
 
-def _settle(channel: Channel, tag: i64, multiple: bool, requeue: bool) -> None:
-    """Ack, or let go or requeue, what a tag names (behaviour 58).
+def _settle(channel: Channel, tag: i64, multiple: bool, outcome: i64) -> None:
+    """Ack, requeue or reject what a tag names (behaviour 58).
 
     Raises: PreconditionFailed (406) for a tag that names nothing.
     """
@@ -71,11 +73,9 @@ def _settle(channel: Channel, tag: i64, multiple: bool, requeue: bool) -> None:
             raise _unknown_tag(tag)
         settled = [unacked]
     if channel.mode == TX:
-        channel.tx_settles.append(TxSettle(settled, requeue))
-    elif requeue:
-        channel.requeue(settled)
+        channel.tx_settles.append(TxSettle(settled, outcome))
     else:
-        channel.let_go(settled)
+        channel.settle(settled, outcome)
 
 
 def _take_up_to(channel: Channel, tag: i64) -> list[Unacked]:
@@ -129,7 +129,10 @@ def _get(channel: Channel, method: BasicGet) -> None:
             int(queue.ready_count()),
         ),
     )
-    channel.write_content(message.properties, message.body)
+    properties = message.properties
+    if queue.adds_headers:
+        properties = own_headers(queue, message, queue.taken_sequence, count)
+    channel.write_content(properties, message.body)
     connection.wake()
 
 

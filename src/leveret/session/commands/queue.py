@@ -73,6 +73,7 @@ def _declare(channel: Channel, method: QueueDeclare) -> None:
         name = queue_name(channel, method.queue)
         connection.access.see("queue", name)
         queue = channel.vhost.queue(name, connection)
+        queue.touch()
     else:
         queue = _declare_active(channel, method)
     channel.last_queue = queue.name

@@ -58,10 +58,7 @@ def _commit(channel: Channel) -> None:
         elif publish.mandatory:
             give_back(channel, publish.message)
     for settle in settles:
-        if settle.requeue:
-            channel.requeue(settle.unacked)
-        else:
-            channel.let_go(settle.unacked)
+        channel.settle(settle.unacked, settle.outcome)
     journal.end_tx()
     if journal.has_records():
         turn.recorded()

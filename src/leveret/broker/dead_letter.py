@@ -1,0 +1,286 @@
+"""Dead letters: messages that expired, were rejected, came back too often or had no room.
+
+What dies goes to its queue's dead-letter exchange, changed as RabbitMQ changes it: the headers
+`x-death`, `x-first-death-*` and `x-last-death-*` say where it came from and why.  The hand-over is
+one record of the journal: after a crash a letter is in its old queue or in its new ones.
+
+Source: behaviours 68 to 72.  The `x-death` of a message that this broker did not dead-letter is
+the publisher's own: it is replaced and not read.
+
+Invariants: a letter is in no queue while it dies, but a checkpoint finds it in its queue's `out`;
+with the strategy `at-least-once` it dies until a queue took it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from leveret.broker.timers import Timed
+from leveret.broker.turn import Dying
+from leveret.limits import DEAD_LETTER_RETRY_MS
+from leveret.message import Address, Message
+from leveret.wire.buffer import BytesWriter, write_i32_be, write_i64_be
+from leveret.wire.edit import edit_headers, without_property
+from leveret.wire.primitives import write_longstr, write_shortstr
+from leveret.wire.properties import EXPIRATION, property_expiration, property_headers
+from leveret.wire.tables import Timestamp, patch_length
+
+if TYPE_CHECKING:
+    from leveret.broker.classic import ClassicQueue
+    from leveret.broker.queue import Queue
+
+EXPIRED: Final = "expired"
+REJECTED: Final = "rejected"
+MAXLEN: Final = "maxlen"
+DELIVERY_LIMIT: Final = "delivery_limit"
+
+#: The sequence of a letter that its queue never took.
+NEVER_TAKEN: Final = -1
+
+_EXPIRATION_FLAG: Final = 0x01
+_HEADERS_FLAG: Final = 0x20
+
+
+@final
+class Death:
+    """One entry of `x-death`: how often messages of this history died in a queue for a reason."""
+
+    def __init__(
+        self,
+        queue: str,
+        reason: str,
+        count: i64,
+        time_seconds: i64,
+        exchange: str,
+        routing_keys: list[str],
+        expiration: str | None,
+    ) -> None:
+        self.queue = queue
+        self.reason = reason
+        self.count: i64 = count
+        self.time_seconds: i64 = time_seconds
+        self.exchange = exchange
+        self.routing_keys = routing_keys
+        self.expiration = expiration
+
+    def write(self, w: BytesWriter) -> None:
+        """Append the entry as a table with its type letter and its length."""
+        w.append(0x46)  # F
+        start: i64 = len(w)
+        write_i32_be(w, 0)
+        _number(w, "count", 0x6C, self.count)  # l
+        _text(w, "reason", self.reason)
+        _text(w, "queue", self.queue)
+        _number(w, "time", 0x54, self.time_seconds)  # T
+        _text(w, "exchange", self.exchange)
+        _keys(w, self.routing_keys)
+        if self.expiration is not None:
+            _text(w, "original-expiration", self.expiration)
+        patch_length(w, start, i64(len(w)) - start - 4)
+
+
+def _number(w: BytesWriter, name: str, kind: i64, value: i64) -> None:
+    write_shortstr(w, name)
+    w.append(int(kind))
+    write_i64_be(w, value)
+
+
+def _text(w: BytesWriter, name: str, value: str) -> None:
+    write_shortstr(w, name)
+    w.append(0x53)  # S
+    write_longstr(w, value.encode("utf-8", "surrogateescape"))
+
+
+def _keys(w: BytesWriter, keys: list[str]) -> None:
+    write_shortstr(w, "routing-keys")
+    w.append(0x41)  # A
+    start: i64 = len(w)
+    write_i32_be(w, 0)
+    for key in keys:
+        w.append(0x53)  # S
+        write_longstr(w, key.encode("utf-8", "surrogateescape"))
+    patch_length(w, start, i64(len(w)) - start - 4)
+
+
+def read_deaths(headers: dict[str, object]) -> list[Death]:
+    """Return the entries of an `x-death` that this broker wrote, the newest first."""
+    listed = headers.get("x-death")
+    if not isinstance(listed, list):
+        return []
+    return [_read_death(entry) for entry in listed if isinstance(entry, dict)]
+
+
+def _read_death(entry: dict[str, object]) -> Death:
+    count = entry.get("count")
+    time = entry.get("time")
+    keys = entry.get("routing-keys")
+    expiration = entry.get("original-expiration")
+    return Death(
+        _str(entry.get("queue")),
+        _str(entry.get("reason")),
+        count if isinstance(count, int) else 0,
+        time.seconds if isinstance(time, Timestamp) else 0,
+        _str(entry.get("exchange")),
+        [_str(key) for key in keys] if isinstance(keys, list) else [],
+        _str(expiration) if expiration is not None else None,
+    )
+
+
+def _str(value: object) -> str:
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "surrogateescape")
+    return value if isinstance(value, str) else ""
+
+
+def carbon_copies(headers: dict[str, object]) -> list[str]:
+    """Return the routing keys of a message's CC header."""
+    copies = headers.get("CC")
+    return [_str(key) for key in copies] if isinstance(copies, list) else []
+
+
+def _is_cycle(queue: str, deaths: list[Death]) -> bool:
+    """Tell whether a letter comes back to `queue` without a reject on the way (behaviour 69)."""
+    for death in deaths:
+        if death.reason == REJECTED:
+            return False
+        if death.queue == queue:
+            return True
+    return False
+
+
+@final
+class DeadLetter(Dying):
+    """One message on its way from its queue to a dead-letter exchange."""
+
+    def __init__(self, queue: ClassicQueue, sequence: i64, message: Message, reason: str) -> None:
+        self.queue = queue
+        self.sequence: i64 = sequence
+        self.message = message
+        self.reason = reason
+        self.retry: Retry | None = None
+
+    def bury(self) -> None:
+        """Hand the letter over; without a dead-letter exchange it goes for good (behaviour 70)."""
+        queue = self.queue
+        vhost = queue.vhost
+        name = queue.settings.dead_letter_exchange
+        if vhost is None or name is None or queue.deleted:
+            queue.buried(self.sequence, self.message, False)
+            return
+        exchange = vhost.exchanges.get(name)
+        if exchange is None:
+            if not self._wait():
+                queue.buried(self.sequence, self.message, False)
+            return
+        deaths, keys = self._history()
+        letter = self._letter(deaths, name)
+        matched: list[Queue] = []
+        if queue.settings.dead_letter_routing_key is not None:
+            keys = [queue.settings.dead_letter_routing_key]
+        for key in keys:
+            for target in vhost.route(exchange, key, letter.properties).queues:
+                if target not in matched:
+                    matched.append(target)
+        targets = [target for target in matched if not _is_cycle(target.name, deaths)]
+        full = [target for target in targets if target.screens and target.is_full(letter)]
+        if (not matched or full) and self._wait():
+            return
+        vhost.move(queue, self.sequence, self.message, letter, targets)
+
+    def _wait(self) -> bool:
+        """With `at-least-once` try again later, and say so."""
+        if not self.queue.settings.at_least_once or self.sequence == NEVER_TAKEN:
+            return False
+        if self.retry is None:
+            self.retry = Retry(self)
+        turn = self.queue.turn
+        turn.timers.set(self.retry, turn.now_ms + DEAD_LETTER_RETRY_MS)
+        return True
+
+    def _history(self) -> tuple[list[Death], list[str]]:
+        """Return all deaths with this one, the newest first, and the message's routing keys."""
+        message = self.message
+        headers: dict[str, object] = {}
+        if message.properties[0] & _HEADERS_FLAG:
+            headers = property_headers(message.properties) or {}
+        keys = [message.address.routing_key.decode("utf-8", "surrogateescape")]
+        keys += carbon_copies(headers)
+        deaths = read_deaths(headers) if message.died else []
+        expiration = None
+        if message.properties[0] & _EXPIRATION_FLAG:
+            expiration = property_expiration(message.properties)
+        death = Death(
+            self.queue.name,
+            self.reason,
+            1,
+            self.queue.turn.now_ms // 1000,
+            message.address.exchange.decode("utf-8", "surrogateescape"),
+            keys,
+            expiration,
+        )
+        for place, older in enumerate(deaths):
+            if older.queue == death.queue and older.reason == death.reason:
+                older.count += 1
+                older.time_seconds = death.time_seconds
+                del deaths[place]
+                return [older, *deaths], keys
+        return [death, *deaths], keys
+
+    def _letter(self, deaths: list[Death], exchange: str) -> Message:
+        """Return the message as it goes to the dead-letter exchange."""
+        message = self.message
+        source = message.address.exchange.decode("utf-8", "surrogateescape")
+        drop = [
+            b"x-death",
+            b"x-last-death-reason",
+            b"x-last-death-queue",
+            b"x-last-death-exchange",
+        ]
+        w = BytesWriter()
+        if not message.died:
+            drop += [b"x-first-death-reason", b"x-first-death-queue", b"x-first-death-exchange"]
+            _write_end(w, "first", self.reason, self.queue.name, source)
+        _write_end(w, "last", self.reason, self.queue.name, source)
+        write_shortstr(w, "x-death")
+        w.append(0x41)  # A
+        start: i64 = len(w)
+        write_i32_be(w, 0)
+        for death in deaths:
+            death.write(w)
+        patch_length(w, start, i64(len(w)) - start - 4)
+        routing_key = message.address.routing_key
+        own_key = self.queue.settings.dead_letter_routing_key
+        if own_key is not None:
+            routing_key = own_key.encode("utf-8", "surrogateescape")
+            drop.append(b"CC")
+        properties = edit_headers(message.properties, drop, {}, w.getvalue())
+        return Message(
+            Address(exchange.encode("utf-8", "surrogateescape"), routing_key),
+            without_property(properties, EXPIRATION),
+            message.body,
+            self.queue.turn.now_ms,
+            message.persistent,
+            True,
+        )
+
+
+def _write_end(w: BytesWriter, which: str, reason: str, queue: str, exchange: str) -> None:
+    """Append the three headers of the first or the last death."""
+    _text(w, f"x-{which}-death-reason", reason)
+    _text(w, f"x-{which}-death-queue", queue)
+    _text(w, f"x-{which}-death-exchange", exchange)
+
+
+@final
+class Retry(Timed):
+    """A letter that no queue took yet, with the strategy `at-least-once`."""
+
+    def __init__(self, letter: DeadLetter) -> None:
+        super().__init__()
+        self.letter = letter
+
+    def due(self, now_ms: i64) -> None:
+        """Try again when this turn's deliveries are done."""
+        self.letter.queue.turn.dying.append(self.letter)

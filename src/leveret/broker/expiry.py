@@ -1,0 +1,122 @@
+"""When messages and queues expire.
+
+A message's deadline follows from the message and its queue alone: the time it was taken plus the
+lesser of the queue's TTL and its own.  So nothing about it is stored, and a requeued or recovered
+message expires when it would have (behaviours 49 and 66).
+
+Invariants: the heap holds the deadline of every message that waits and has one; entries of
+messages that wait no more are passed by, and sorted out when they are the most.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from leveret.broker.timers import NO_DEADLINE, Timed
+from leveret.limits import SLICE_MESSAGES
+from leveret.wire.properties import property_expiration
+
+if TYPE_CHECKING:
+    from leveret.broker.classic import ClassicQueue
+    from leveret.broker.queue import Queue
+    from leveret.message import Message
+
+#: The flag of the property `expiration` in the first byte of the property flags.
+EXPIRATION_FLAG: Final = 0x01
+
+#: Entries of the heap beyond twice what waits that are worth sorting out.
+_SORT_OUT_AT: Final = 1024
+
+
+def deadline_of(message: Message, queue_ttl_ms: i64) -> i64:
+    """Return when `message` expires in a queue of that TTL, in ms; NO_DEADLINE if it never does."""
+    ttl = queue_ttl_ms
+    if message.properties[0] & EXPIRATION_FLAG:
+        text = property_expiration(message.properties)
+        if text is not None and text.isascii() and text.isdigit() and len(text) < 16:
+            own: i64 = int(text)
+            ttl = own if ttl < 0 else min(ttl, own)
+    return NO_DEADLINE if ttl < 0 else message.timestamp_ms + ttl
+
+
+@final
+class Expiry(Timed):
+    """The deadlines of a queue's messages."""
+
+    def __init__(self, queue: ClassicQueue) -> None:
+        super().__init__()
+        self.queue = queue
+        self.heap: list[tuple[int, int]] = []
+
+    def add(self, deadline_ms: i64, sequence: i64) -> None:
+        """Have the message of that sequence expire."""
+        heapq.heappush(self.heap, (int(deadline_ms), int(sequence)))
+        ready = self.queue.ready
+        size: i64 = len(self.heap)
+        if size > _SORT_OUT_AT and size > 2 * ready.count():
+            self.heap = [entry for entry in self.heap if ready.has(entry[1])]
+            heapq.heapify(self.heap)
+        self.arm()
+
+    def rebuild(self) -> None:
+        """Start afresh from what waits, because the queue's TTL changed."""
+        ttl = self.queue.settings.message_ttl_ms
+        heap: list[tuple[int, int]] = []
+        for item in self.queue.ready.waiting():
+            deadline = deadline_of(item.message, ttl)
+            if deadline != NO_DEADLINE:
+                heap.append((int(deadline), int(item.sequence)))
+        heapq.heapify(heap)
+        self.heap = heap
+        self.arm()
+
+    def arm(self) -> None:
+        """Have the timer come at the first deadline."""
+        timers = self.queue.turn.timers
+        if self.heap:
+            timers.set(self, self.heap[0][0])
+        else:
+            timers.cancel(self)
+
+    def pop(self) -> i64:
+        """Take the first deadline off; return the sequence of its message, which may be gone."""
+        return heapq.heappop(self.heap)[1]
+
+    def due(self, now_ms: i64) -> None:
+        """Let a slice of what is due expire."""
+        self.queue.expire(now_ms, SLICE_MESSAGES)
+
+
+@final
+class QueueExpiry(Timed):
+    """The end of a queue that nobody uses for `x-expires`; it does not dead-letter."""
+
+    def __init__(self, queue: Queue, expires_ms: i64) -> None:
+        super().__init__()
+        self.queue = queue
+        self.expires_ms: i64 = expires_ms
+        self.touched_ms: i64 = queue.turn.now_ms
+        self.arm()
+
+    def touch(self) -> None:
+        """Begin to count again: the queue was used."""
+        self.touched_ms = self.queue.turn.now_ms
+        if self.deadline_ms == NO_DEADLINE:
+            self.arm()
+
+    def arm(self) -> None:
+        """Have the timer come when the queue might be due."""
+        self.queue.turn.timers.set(self, self.touched_ms + self.expires_ms)
+
+    def due(self, now_ms: i64) -> None:
+        """Delete the queue, unless it was used since; with consumers the last one's end counts."""
+        queue = self.queue
+        if queue.consumers or queue.deleted:
+            return
+        if now_ms < self.touched_ms + self.expires_ms:
+            self.arm()
+        elif queue.vhost is not None:
+            queue.vhost.drop_queue(queue)

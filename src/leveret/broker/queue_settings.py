@@ -1,0 +1,61 @@
+"""What a queue's arguments and policies ask of it, as values that its code can use.
+
+They come from one table, the queue's arguments as its policies changed them: who made which entry
+is not known here.  Values were checked before (`arguments`, `policy`).
+
+Source: behaviours 46 and 63 to 69; a quorum queue's delivery limit is RabbitMQ 4's.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from leveret.broker.arguments import Arguments, int_argument
+from leveret.limits import DELIVERY_LIMIT_QUORUM
+
+#: What stands for a setting that is not there.
+UNSET: Final = -1
+
+#: What a full queue does: drop its oldest, refuse the new one, or refuse and dead-letter it.
+DROP_HEAD: Final = 0
+REJECT_PUBLISH: Final = 1
+REJECT_PUBLISH_DLX: Final = 2
+
+_OVERFLOWS: Final = {
+    "drop-head": DROP_HEAD,
+    "reject-publish": REJECT_PUBLISH,
+    "reject-publish-dlx": REJECT_PUBLISH_DLX,
+}
+
+
+@final
+class QueueSettings:
+    """The settings of one queue; numbers are UNSET where there is no such setting."""
+
+    def __init__(self, merged: Arguments) -> None:
+        self.message_ttl_ms: i64 = int_argument(merged, "x-message-ttl")
+        self.expires_ms: i64 = int_argument(merged, "x-expires")
+        self.length_max: i64 = int_argument(merged, "x-max-length")
+        #: Bytes of bodies, as RabbitMQ counts.
+        self.bytes_max: i64 = int_argument(merged, "x-max-length-bytes")
+        overflow = merged.get("x-overflow")
+        self.overflow: i64 = _OVERFLOWS.get(overflow, 0) if isinstance(overflow, str) else 0
+        exchange = merged.get("x-dead-letter-exchange")
+        #: Where dead letters go; None lets them go for good, and `""` is the default exchange.
+        self.dead_letter_exchange: str | None = exchange if isinstance(exchange, str) else None
+        key = merged.get("x-dead-letter-routing-key")
+        self.dead_letter_routing_key: str | None = key if isinstance(key, str) else None
+        #: True to keep a dead letter until a queue has taken it.
+        self.at_least_once = merged.get("x-dead-letter-strategy") == "at-least-once"
+        self.delivery_limit: i64 = _delivery_limit(merged)
+        self.consumer_timeout_ms: i64 = int_argument(merged, "x-consumer-timeout")
+        self.priority_max: i64 = int_argument(merged, "x-max-priority")
+
+
+def _delivery_limit(merged: Arguments) -> i64:
+    """Return how often a message may come back, or UNSET for any number of times."""
+    if "x-delivery-limit" in merged:
+        return int_argument(merged, "x-delivery-limit")
+    return DELIVERY_LIMIT_QUORUM if merged.get("x-queue-type") == "quorum" else UNSET

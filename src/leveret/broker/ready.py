@@ -1,0 +1,90 @@
+"""The messages of a classic queue that wait for a consumer, in the order of their sequences.
+
+New ones lie in a window; those that came back or were recovered are read by their old places
+before newer ones.  `priorities.py` has the variant with priorities.
+
+Invariants: a sequence is given once and grows; `first` and `take` agree.
+"""
+
+from __future__ import annotations
+
+from mypy_extensions import i64
+
+from leveret.broker.source import NOTHING, Returned, Returns, Window
+from leveret.message import Message
+
+
+class Ready:
+    """What waits, oldest first."""
+
+    def __init__(self) -> None:
+        self.window = Window(1)
+        self.returns = Returns()
+        #: How often the message taken last had been handed out before.
+        self.taken_count: i64 = 0
+
+    def append(self, message: Message) -> i64:
+        """Put `message` at the tail; return its sequence."""
+        return self.window.append(message)
+
+    def next_sequence(self) -> i64:
+        """Return the sequence that the next message gets."""
+        return self.window.next_sequence
+
+    def count(self) -> i64:
+        """Return how many messages wait."""
+        return self.window.count() + self.returns.count()
+
+    def first(self) -> i64:
+        """Return the sequence of the message that is next, or NOTHING."""
+        fresh = self.window.first()
+        returned = self.returns.first()
+        if returned == NOTHING:
+            return fresh
+        return returned if fresh == NOTHING or returned < fresh else fresh
+
+    def take(self, sequence: i64) -> Message:
+        """Return the message that `first` named and move on; sets `taken_count`."""
+        returns = self.returns
+        if returns.first() == sequence:
+            message = returns.take()
+            self.taken_count = returns.taken_count
+            return message
+        self.taken_count = 0
+        return self.window.take()
+
+    def put(self, returned: Returned) -> None:
+        """Take a message back at its old place."""
+        self.returns.put(returned)
+
+    def has(self, sequence: i64) -> bool:
+        """Tell whether a message with this sequence waits."""
+        return self.window.has(sequence) or self.returns.holds(sequence)
+
+    def remove(self, sequence: i64) -> Returned | None:
+        """Take a message out wherever it is; None where it does not wait."""
+        if self.window.has(sequence):
+            return Returned(sequence, self.window.remove(sequence), 0)
+        return self.returns.remove(sequence)
+
+    def waiting(self) -> list[Returned]:
+        """Return all that waits, in the order of the sequences."""
+        fresh = self.window.waiting()
+        back = self.returns.waiting()
+        if back and fresh and back[-1].sequence > fresh[0].sequence:
+            return sorted(back + fresh, key=_sequence)
+        return back + fresh
+
+    def clear(self) -> None:
+        """Drop all; sequences go on."""
+        self.returns = Returns()
+        self.window.restart(self.window.next_sequence)
+
+    def fill(self, returned: list[Returned], next_sequence: i64) -> None:
+        """Start with messages in the order of their sequences, all below `next_sequence`."""
+        self.returns.fill(returned)
+        self.window.restart(next_sequence)
+
+
+def _sequence(item: Returned) -> int:
+    return item.sequence

@@ -1,0 +1,87 @@
+"""Deadlines: who is to be called when a moment has come.
+
+The core has no clock; it notes deadlines here, the shell looks at the earliest after each batch and
+comes back when it is due.  Times are ms of `turn.now_ms`, which never steps.
+
+Invariants: a `Timed` has at most one deadline; what is due is called once, in the order of the
+deadlines; what was cancelled or moved is not called at its old one.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import Final, final
+
+from mypy_extensions import i64, mypyc_attr
+
+#: What stands for no deadline.
+NO_DEADLINE: Final = -1
+
+#: Entries of the heap that are worth sorting out those that no longer count.
+_SORT_OUT_AT: Final = 64
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Timed:
+    """Something that goes on when its deadline has come."""
+
+    def __init__(self) -> None:
+        self.deadline_ms: i64 = NO_DEADLINE
+
+    def due(self, now_ms: i64) -> None:
+        """Go on: the deadline has come, and none is set any more."""
+        raise RuntimeError("what is timed says how it goes on")
+
+
+@final
+class Timers:
+    """All deadlines of a broker."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, Timed]] = []
+        self._entries: i64 = 0
+        self._live: i64 = 0
+
+    def set(self, timed: Timed, deadline_ms: i64) -> None:
+        """Have `timed` called at `deadline_ms` and not at any deadline set before."""
+        if timed.deadline_ms == deadline_ms:
+            return
+        if timed.deadline_ms == NO_DEADLINE:
+            self._live += 1
+        timed.deadline_ms = deadline_ms
+        self._entries += 1
+        heapq.heappush(self._heap, (int(deadline_ms), int(self._entries), timed))
+        size: i64 = len(self._heap)
+        if size > _SORT_OUT_AT and size > 2 * self._live:
+            self._heap = [entry for entry in self._heap if entry[2].deadline_ms == entry[0]]
+            heapq.heapify(self._heap)
+
+    def cancel(self, timed: Timed) -> None:
+        """Have `timed` called no more."""
+        if timed.deadline_ms != NO_DEADLINE:
+            timed.deadline_ms = NO_DEADLINE
+            self._live -= 1
+
+    def next_ms(self) -> i64:
+        """Return the earliest deadline, or NO_DEADLINE."""
+        heap = self._heap
+        while heap:
+            if heap[0][2].deadline_ms == heap[0][0]:
+                return heap[0][0]
+            heapq.heappop(heap)
+        return NO_DEADLINE
+
+    def fire(self, now_ms: i64) -> None:
+        """Call all whose deadline is at or before `now_ms`; what they set anew waits for a turn."""
+        heap = self._heap
+        if not heap or heap[0][0] > now_ms:
+            return
+        due: list[Timed] = []
+        while heap and heap[0][0] <= now_ms:
+            deadline, _, timed = heapq.heappop(heap)
+            if timed.deadline_ms == deadline:
+                timed.deadline_ms = NO_DEADLINE
+                self._live -= 1
+                due.append(timed)
+        for timed in due:
+            timed.due(now_ms)

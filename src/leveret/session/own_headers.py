@@ -1,0 +1,43 @@
+"""The headers that a queue adds to its deliveries.
+
+A stream's delivery carries its offset and the time it was taken, a queue's with a delivery limit
+how often the message came back.
+
+Source: RabbitMQ's `x-stream-offset` and `x-delivery-count`; `x-stream-timestamp` is ours, in
+milliseconds since the Unix epoch.  The property bytes are spliced, not decoded.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from leveret.broker.queue import Queue
+from leveret.message import Message
+from leveret.wire.buffer import BytesWriter, write_i64_be
+from leveret.wire.edit import edit_headers
+
+#: Names of entries with the type letter of a 64-bit integer behind them.
+_OFFSET: Final = b"\x0fx-stream-offsetl"
+_TIMESTAMP: Final = b"\x12x-stream-timestampl"
+_COUNT: Final = b"\x10x-delivery-countl"
+
+_NAMES_OF_STREAMS: Final = [b"x-stream-offset", b"x-stream-timestamp"]
+_NAMES_OF_COUNTS: Final = [b"x-delivery-count"]
+
+
+def own_headers(queue: Queue, message: Message, sequence: i64, count: i64) -> bytes:
+    """Return the property bytes of a delivery; `count` is how often it was handed out before."""
+    w = BytesWriter()
+    if queue.keeps_all:
+        w.write(_OFFSET)
+        write_i64_be(w, sequence)
+        w.write(_TIMESTAMP)
+        write_i64_be(w, message.timestamp_ms)
+        return edit_headers(message.properties, _NAMES_OF_STREAMS, {}, w.getvalue())
+    if count > 0:
+        w.write(_COUNT)
+        write_i64_be(w, count)
+        return edit_headers(message.properties, _NAMES_OF_COUNTS, {}, w.getvalue())
+    return message.properties
