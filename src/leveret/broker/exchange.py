@@ -37,8 +37,9 @@ class Exchange:
         self.auto_delete = auto_delete
         self.internal = internal
         self.arguments = arguments
-        alternate = arguments.get("alternate-exchange")
-        self.alternate = alternate if isinstance(alternate, str) else ""
+        #: Where goes what no binding matched; `""` is nowhere.
+        self.alternate = ""
+        self.configure(arguments)
         #: Bindings from this exchange by identity.
         self.bindings: dict[tuple[bool, str, str, bytes], Binding] = {}
         #: Bindings to this exchange, which go when it is deleted.
@@ -50,6 +51,11 @@ class Exchange:
         self.define_group: i64 = 0
         self.published_in: i64 = 0
         self.start_index()
+
+    def configure(self, merged: dict[str, object]) -> None:
+        """Take the exchange's arguments as its policies have changed them."""
+        alternate = merged.get("alternate-exchange")
+        self.alternate = alternate if isinstance(alternate, str) else ""
 
     def start_index(self) -> None:
         """Make the empty index of this type; a type without one leaves it out."""
