@@ -103,6 +103,9 @@ VHOSTS_MAX: Final = 10_000
 ARGON2_KIB_MAX: Final = 1_048_576
 ARGON2_ROUNDS_MAX: Final = 64
 
+#: Policies of one vhost, and operator policies: each new queue is compared with all of them.
+POLICIES_PER_VHOST_MAX: Final = 4096
+
 #: Words in a topic key; the matching cost is bounded by it (a short string holds 256 at most).
 TOPIC_WORDS_MAX: Final = 256
 

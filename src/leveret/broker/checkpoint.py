@@ -66,6 +66,7 @@ class BrokerCheckpoint(CheckpointSource):
         for vhost in vhosts:
             out.define("vhost", {"name": vhost.name})
             yield
+            yield from _hand_over_policies(out, vhost)
         yield from _hand_over_users(out, self.broker.users)
         for vhost in vhosts:
             for exchange in list(vhost.exchanges.values()):
@@ -151,6 +152,15 @@ def _hand_over_users(out: CheckpointOutput, users: Users) -> Iterator[None]:
             yield
     for name, limits in list(users.limits.items()):
         out.define("user_limits", {"user": name, "limits": dict(limits)})
+        yield
+
+
+def _hand_over_policies(out: CheckpointOutput, vhost: Vhost) -> Iterator[None]:
+    for policy in list(vhost.policies.values()):
+        out.define("policy", policy.record(vhost.name))
+        yield
+    for policy in list(vhost.operator_policies.values()):
+        out.define("operator_policy", policy.record(vhost.name))
         yield
 
 

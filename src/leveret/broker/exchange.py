@@ -15,6 +15,7 @@ from leveret.wire.properties import property_headers
 
 if TYPE_CHECKING:
     from leveret.broker.binding import Binding
+    from leveret.broker.policy import Policy
     from leveret.broker.queue import Queue
 
 
@@ -37,6 +38,8 @@ class Exchange:
         self.auto_delete = auto_delete
         self.internal = internal
         self.arguments = arguments
+        #: The policy that counts for it (`vhost_policies`).
+        self.policy: Policy | None = None
         #: Where goes what no binding matched; `""` is nowhere.
         self.alternate = ""
         self.configure(arguments)

@@ -23,6 +23,7 @@ from leveret.errors import AccessRefused
 if TYPE_CHECKING:
     from leveret.broker.binding import Binding
     from leveret.broker.consumer import Consumer
+    from leveret.broker.policy import Policy
     from leveret.broker.vhost import Vhost
     from leveret.message import Message
     from leveret.store.segments import ChunkRef
@@ -54,6 +55,9 @@ class Queue(Dispatcher):
         self.exclusive = exclusive
         self.auto_delete = auto_delete
         self.arguments = arguments
+        #: The policies that count for it (`vhost_policies`).
+        self.policy: Policy | None = None
+        self.operator_policy: Policy | None = None
         #: True for queues whose definition is in the journal; an exclusive one ends with its link.
         self.recorded = durable and not exclusive
         #: The vhost that holds it, for dead letters.

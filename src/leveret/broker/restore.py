@@ -17,6 +17,7 @@ from mypy_extensions import i64
 from leveret.broker.broker import Broker
 from leveret.broker.classic import ClassicQueue
 from leveret.broker.exchanges import make_exchange
+from leveret.broker.policy import restored_policy
 from leveret.broker.restore_users import USER_KINDS, define_user, delete_user
 from leveret.broker.source import Returned
 from leveret.broker.stream import Stream
@@ -27,6 +28,8 @@ from leveret.store.segments import ChunkRef
 
 #: Where messages go whose queue no record explains: this and the queue's id.
 ORPHANS: Final = "leveret.recovered."
+
+POLICY_KINDS: Final = ("policy", "operator_policy")
 
 #: What makes a binding unique: vhost, source, destination's kind and name, key, arguments.
 Identity = tuple[str, str, str, str, str, str]
@@ -93,6 +96,9 @@ class Restore(Replay):
             self._define_binding(definition)
         elif kind in USER_KINDS:
             define_user(self.broker.users, kind, definition)
+        elif kind in POLICY_KINDS:
+            vhost = self.broker.restore_vhost(_text(definition, "vhost"))
+            vhost.restore_policy(restored_policy(definition), kind == "operator_policy")
         elif kind == "redelivered":
             queue = self._queue(_number(definition, "id"))
             queue.redelivered_below = max(queue.redelivered_below, _number(definition, "below"))
@@ -134,6 +140,9 @@ class Restore(Replay):
             self._unbind(_text(definition, "vhost"), name, "queue")
         elif kind == "binding":
             self._forget_binding(_identity(definition))
+        elif kind in POLICY_KINDS:
+            vhost = self.broker.restore_vhost(_text(definition, "vhost"))
+            vhost.restore_cleared_policy(name, kind == "operator_policy")
 
     def _delete_vhost(self, name: str) -> None:
         """Take out a vhost with all that is in it.
@@ -270,6 +279,8 @@ class Restore(Replay):
             self._build(queue, unclean)
         for definition in self.bindings.values():
             self._bind(definition)
+        for vhost in self.broker.vhosts.values():
+            vhost.govern_exchanges()
 
     def _explain(self, queue: RestoredQueue) -> None:
         """Give a queue that no record explains a name, so that nothing of it is lost."""

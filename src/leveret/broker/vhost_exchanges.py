@@ -14,13 +14,14 @@ from leveret.broker.binding import Binding, binding_identity
 from leveret.broker.exchange import Exchange
 from leveret.broker.exchanges import make_exchange
 from leveret.broker.turn import Link
-from leveret.broker.vhost_state import VhostState, clean_name
+from leveret.broker.vhost_policies import VhostPolicies
+from leveret.broker.vhost_state import clean_name
 from leveret.errors import AccessRefused, PreconditionFailed
 from leveret.routing.keys import check_strict_binding_key
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class VhostExchanges(VhostState):
+class VhostExchanges(VhostPolicies):
     """A virtual host as far as exchanges and bindings go."""
 
     # -- exchanges --------------------------------------------------------------------------------
@@ -54,6 +55,7 @@ class VhostExchanges(VhostState):
             raise PreconditionFailed(f"a vhost has at most {self.exchanges_max} exchanges")
         exchange = make_exchange(name, kind, durable, auto_delete, internal, arguments)
         self.exchanges[name] = exchange
+        self._govern_exchange(exchange)
         self.revision += 1
         if durable:
             self.turn.journal.define("exchange", exchange.definition(self.name))

@@ -130,6 +130,7 @@ class VhostQueues(VhostExchanges):
             )
         self.queues[name] = queue
         self.revision += 1
+        self._govern_queue(queue)
         return queue
 
     def _check_same_queue(

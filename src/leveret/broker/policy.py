@@ -1,0 +1,142 @@
+"""Policies: what an administrator asks of all queues and exchanges whose names match a pattern.
+
+A queue or an exchange has one policy, that of the highest priority (of the first name where several
+have it), and a queue has one operator policy besides, which its users cannot exceed.  The policies
+of a vhost are in `vhost_policies`; what they may say is in `policy_keys`.
+
+Invariants: a policy never changes; setting it again makes another one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from leveret.broker.arguments import Arguments
+from leveret.broker.patterns import Pattern, compile_pattern
+from leveret.broker.policy_keys import NUMBER_MAX, check_definition, merge_operator, suits
+from leveret.errors import PreconditionFailed
+from leveret.limits import SHORT_STRING_BYTES_MAX
+
+if TYPE_CHECKING:
+    from leveret.broker.exchange import Exchange
+    from leveret.broker.queue import Queue
+
+#: What a policy may be applied to; each word of a queue type is RabbitMQ's.
+APPLY_TO: Final = ("all", "queues", "exchanges", "classic_queues", "quorum_queues", "streams")
+
+_TYPES: Final = {"classic_queues": "classic", "quorum_queues": "quorum", "streams": "stream"}
+
+
+@final
+class Policy:
+    """One policy or operator policy."""
+
+    def __init__(
+        self,
+        name: str,
+        pattern: str,
+        definition: Arguments,
+        priority: int,
+        apply_to: str,
+        compiled: Pattern | None,
+    ) -> None:
+        self.name: Final = name
+        self.pattern: Final = pattern
+        self.definition: Final = definition
+        self.priority: Final = priority
+        self.apply_to: Final = apply_to
+        #: None for a pattern of an earlier version that is none any more; it matches nothing.
+        self._compiled: Final = compiled
+
+    def before(self, other: Policy) -> bool:
+        """Tell whether this one counts where both match."""
+        if self.priority != other.priority:
+            return self.priority > other.priority
+        return self.name < other.name
+
+    def fits_queue(self, queue: Queue) -> bool:
+        """Tell whether it is for `queue`."""
+        kind = queue_type(queue.arguments)
+        if self.apply_to == "exchanges" or _TYPES.get(self.apply_to, kind) != kind:
+            return False
+        return suits(self.definition, kind) and self._matches(queue.name)
+
+    def fits_exchange(self, exchange: Exchange) -> bool:
+        """Tell whether it is for `exchange`; none is for the default exchange."""
+        return (
+            self.apply_to in ("all", "exchanges")
+            and exchange.name != ""
+            and self._matches(exchange.name)
+        )
+
+    def _matches(self, name: str) -> bool:
+        return self._compiled is not None and self._compiled.matches(name)
+
+    def record(self, vhost: str) -> dict[str, object]:
+        """Return the policy as its journal record holds it."""
+        return {
+            "vhost": vhost,
+            "name": self.name,
+            "pattern": self.pattern,
+            "apply_to": self.apply_to,
+            "priority": self.priority,
+            "definition": self.definition,
+        }
+
+
+def queue_type(arguments: Arguments) -> str:
+    """Return the queue type that the arguments of a declare name."""
+    kind = arguments.get("x-queue-type")
+    return kind if isinstance(kind, str) else "classic"
+
+
+def make_policy(
+    name: str,
+    pattern: str,
+    definition: Arguments,
+    priority: int = 0,
+    apply_to: str = "all",
+    operator: bool = False,
+) -> Policy:
+    """Return a policy, or an operator policy.
+
+    Raises: PreconditionFailed (406) for anything in it that cannot be.
+    """
+    if not name or len(name.encode("utf-8", "surrogatepass")) > SHORT_STRING_BYTES_MAX:
+        raise PreconditionFailed(f"a policy's name has 1 to {SHORT_STRING_BYTES_MAX} bytes")
+    if apply_to not in APPLY_TO:
+        raise PreconditionFailed(
+            f"Validation failed: apply-to '{apply_to}' unrecognised; should be one of "
+            f"{', '.join(APPLY_TO)}"
+        )
+    if abs(priority) > NUMBER_MAX:
+        raise PreconditionFailed(f"Validation failed: {priority} is not a valid priority")
+    check_definition(definition, operator)
+    return Policy(name, pattern, definition, priority, apply_to, compile_pattern(pattern))
+
+
+def restored_policy(record: dict[str, object]) -> Policy:
+    """Return the policy of a journal record; nothing is checked."""
+    definition = record.get("definition")
+    priority = record.get("priority")
+    pattern = str(record.get("pattern", ""))
+    try:
+        compiled: Pattern | None = compile_pattern(pattern)
+    except PreconditionFailed:
+        compiled = None
+    return Policy(
+        str(record.get("name", "")),
+        pattern,
+        definition if isinstance(definition, dict) else {},
+        priority if isinstance(priority, int) else 0,
+        str(record.get("apply_to", "all")),
+        compiled,
+    )
+
+
+def effective_definition(policy: Policy | None, operator: Policy | None) -> Arguments:
+    """Return what both say together, as a listing shows it."""
+    return merge_operator(
+        {} if policy is None else policy.definition,
+        {} if operator is None else operator.definition,
+    )
