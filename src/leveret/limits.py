@@ -109,6 +109,22 @@ POLICIES_PER_VHOST_MAX: Final = 4096
 #: Words in a topic key; the matching cost is bounded by it (a short string holds 256 at most).
 TOPIC_WORDS_MAX: Final = 256
 
+#: Points that a unit of weight has on the ring of a consistent-hash exchange: shares of equal
+#: weights of 1 differ by about 10 %.
+RING_POINTS_PER_WEIGHT: Final = 100
+
+#: The weight of one binding there, and of all together (a point takes 44 bytes).
+RING_WEIGHT_MAX: Final = 1000
+RING_WEIGHTS_MAX: Final = 10_000
+
+#: Messages that a recent-history exchange keeps, by default (as RabbitMQ's plugin) and at most: a
+#: bind replays all of them at once.
+HISTORY_MESSAGES: Final = 20
+HISTORY_MESSAGES_MAX: Final = 4096
+
+#: The longest delay of a delayed message: ten years, leap days included.
+DELAY_MS_MAX: Final = 315_619_200_000
+
 #: A regular expression of a policy or a permission: its text, its groups within groups, what a
 #: repeat may count to, and the states that it becomes.
 PATTERN_CHARACTERS_MAX: Final = 1024

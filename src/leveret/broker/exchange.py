@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from leveret.broker.binding import Binding
     from leveret.broker.policy import Policy
     from leveret.broker.queue import Queue
+    from leveret.broker.turn import Turn
+    from leveret.message import Message
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -62,6 +64,16 @@ class Exchange:
 
     def start_index(self) -> None:
         """Make the empty index of this type; a type without one leaves it out."""
+
+    def equip(self, turn: Turn) -> None:
+        """Make what this type keeps beside its bindings, when the exchange comes into a vhost."""
+
+    def drop(self) -> None:
+        """Let go of it because the exchange is deleted."""
+
+    def replayed(self) -> list[Message]:
+        """Return what a new binding gets at once, oldest first."""
+        return []
 
     def add(self, binding: Binding) -> None:
         """Put `binding` into the index of this type."""
@@ -124,6 +136,10 @@ class Routing:
     def take_queue(self, queue: Queue) -> None:
         """Take a queue that matched, once."""
         self._matched = True
+        self.take_tap(queue)
+
+    def take_tap(self, queue: Queue) -> None:
+        """Take a tap, which counts as no match."""
         if queue not in self._seen_queues:
             self._seen_queues.add(queue)
             self.queues.append(queue)

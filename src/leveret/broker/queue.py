@@ -70,6 +70,8 @@ class Queue(Dispatcher):
         #: True where deliveries carry headers of the queue's own.
         self.adds_headers = False
         self.expiry_of_queue: QueueExpiry | None = None
+        #: True for what takes messages beside the queues and counts as no destination.
+        self.is_tap = False
         #: True where every message is journaled, persistent or not (streams).
         self.keeps_all = False
         self.owner: Link | None = None

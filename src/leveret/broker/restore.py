@@ -112,13 +112,15 @@ class Restore(Replay):
     def _define_exchange(self, definition: dict[str, object]) -> None:
         vhost = self.broker.restore_vhost(_text(definition, "vhost"))
         name = _text(definition, "name")
-        vhost.exchanges[name] = make_exchange(
-            name,
-            _text(definition, "type"),
-            True,
-            definition.get("auto_delete") is True,
-            definition.get("internal") is True,
-            _table(definition, "arguments"),
+        vhost.put_exchange(
+            make_exchange(
+                name,
+                _text(definition, "type"),
+                True,
+                definition.get("auto_delete") is True,
+                definition.get("internal") is True,
+                _table(definition, "arguments"),
+            )
         )
 
     def delete(self, kind: str, definition: dict[str, object]) -> None:

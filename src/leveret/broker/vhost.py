@@ -11,6 +11,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from leveret.broker.arguments import Arguments
+from leveret.broker.binding import Binding
 from leveret.broker.classic import ClassicQueue
 from leveret.broker.exchange import Exchange, Routing
 from leveret.broker.queue import REFUSE, TAKE, Queue
@@ -30,6 +31,26 @@ _BOUNDED: Final = 4
 
 class Vhost(VhostQueues):
     """One virtual host."""
+
+    def bound(self, binding: Binding) -> None:
+        """Hand a new binding what its source keeps for it."""
+        for message in binding.source.replayed():
+            # Times begin anew in another queue.
+            copy = Message(
+                message.address,
+                message.properties,
+                message.body,
+                self.turn.now_ms,
+                message.persistent,
+            )
+            if binding.exchange is not None:
+                key = message.address.routing_key.decode()
+                queues = self.route(binding.exchange, key, message.properties).queues
+            else:
+                assert binding.queue is not None
+                queues = [binding.queue]
+            if queues and self.publish(copy, queues) & RECORDED:
+                self.turn.recorded()
 
     # -- messages ---------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from mypy_extensions import mypyc_attr
 from leveret.broker.arguments import Arguments, check_same, differs
 from leveret.broker.binding import Binding, binding_identity
 from leveret.broker.exchange import Exchange
-from leveret.broker.exchanges import make_exchange
+from leveret.broker.exchanges import check_exchange_type, make_exchange
 from leveret.broker.turn import Link
 from leveret.broker.vhost_policies import VhostPolicies
 from leveret.broker.vhost_state import clean_name
@@ -54,14 +54,19 @@ class VhostExchanges(VhostPolicies):
         if len(self.exchanges) >= self.exchanges_max:
             raise PreconditionFailed(f"a vhost has at most {self.exchanges_max} exchanges")
         exchange = make_exchange(name, kind, durable, auto_delete, internal, arguments)
-        self.exchanges[name] = exchange
+        self.put_exchange(exchange)
         self._govern_exchange(exchange)
-        self.revision += 1
         if durable:
             self.turn.journal.define("exchange", exchange.definition(self.name))
             exchange.define_group = self.turn.journal.group
             self.turn.recorded()
         return exchange
+
+    def put_exchange(self, exchange: Exchange) -> None:
+        """Put a new exchange into the vhost; nothing is journaled or checked."""
+        exchange.equip(self.turn)
+        self.exchanges[exchange.name] = exchange
+        self.revision += 1
 
     def _check_alternate(self, arguments: Arguments, name: str) -> None:
         alternate = arguments.get("alternate-exchange")
@@ -81,7 +86,7 @@ class VhostExchanges(VhostPolicies):
     ) -> None:
         where = self.exchange_label(current.name)
         if current.kind != kind:
-            make_exchange("", kind, False, False, False, {})
+            check_exchange_type(kind)
             raise differs("type", where, kind, current.kind)
         if current.durable != durable:
             raise differs("durable", where, durable, current.durable)
@@ -118,6 +123,7 @@ class VhostExchanges(VhostPolicies):
         exchange.deleted = True
         del self.exchanges[exchange.name]
         self.revision += 1
+        exchange.drop()
         if exchange.durable:
             self.turn.journal.delete("exchange", {"vhost": self.name, "name": exchange.name})
             self._removed()
@@ -166,6 +172,10 @@ class VhostExchanges(VhostPolicies):
             self.turn.journal.define("binding", binding.definition(self.name))
             binding.define_group = self.turn.journal.group
             self.turn.recorded()
+        self.bound(binding)
+
+    def bound(self, binding: Binding) -> None:
+        """Hear of a binding that a client made."""
 
     def restore_binding(
         self,

@@ -119,11 +119,19 @@ def accept(
     recorded = False
     if queues:
         recorded = vhost.publish(message, queues) & RECORDED != 0
-    elif route.mandatory:
+    if route.mandatory and not reached(queues):
         give_back(channel, message)
     if channel.mode == CONFIRM:
         channel.count_publish(recorded)
     connection.check_publisher()
+
+
+def reached(queues: list[Queue]) -> bool:
+    """Tell whether a message has a destination: a tap is none."""
+    for queue in queues:
+        if not queue.is_tap:
+            return True
+    return False
 
 
 def _hold(channel: Channel, message: Message, queues: list[Queue], mandatory: bool) -> None:

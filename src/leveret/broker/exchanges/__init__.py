@@ -2,12 +2,37 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from leveret.broker.exchange import Exchange
+from leveret.broker.exchanges.consistent_hash import ConsistentHashExchange
 from leveret.broker.exchanges.direct import DirectExchange
 from leveret.broker.exchanges.fanout import FanoutExchange
 from leveret.broker.exchanges.headers import HeadersExchange
+from leveret.broker.exchanges.modulus_hash import ModulusHashExchange
+from leveret.broker.exchanges.random import LocalRandomExchange, RandomExchange
+from leveret.broker.exchanges.recent_history import RecentHistoryExchange
 from leveret.broker.exchanges.topic import TopicExchange
 from leveret.errors import PreconditionFailed
+
+#: The types by name.
+EXCHANGE_TYPES: Final[dict[str, type[Exchange]]] = {
+    "direct": DirectExchange,
+    "fanout": FanoutExchange,
+    "topic": TopicExchange,
+    "headers": HeadersExchange,
+    "x-consistent-hash": ConsistentHashExchange,
+    "x-local-random": LocalRandomExchange,
+    "x-modulus-hash": ModulusHashExchange,
+    "x-random": RandomExchange,
+    "x-recent-history": RecentHistoryExchange,
+}
+
+
+def check_exchange_type(kind: str) -> None:
+    """Refuse a type that there is not.  Raises: PreconditionFailed (406, behaviour 32)."""
+    if kind not in EXCHANGE_TYPES:
+        raise PreconditionFailed(f"unknown exchange type '{kind}'")
 
 
 def make_exchange(
@@ -20,14 +45,8 @@ def make_exchange(
 ) -> Exchange:
     """Return a new exchange of the type `kind`.
 
-    Raises: PreconditionFailed (406) for an unknown type (behaviour 32).
+    Raises: PreconditionFailed (406) for an unknown type (behaviour 32), or for arguments that the
+    type cannot take.
     """
-    if kind == "direct":
-        return DirectExchange(name, kind, durable, auto_delete, internal, arguments)
-    if kind == "fanout":
-        return FanoutExchange(name, kind, durable, auto_delete, internal, arguments)
-    if kind == "topic":
-        return TopicExchange(name, kind, durable, auto_delete, internal, arguments)
-    if kind == "headers":
-        return HeadersExchange(name, kind, durable, auto_delete, internal, arguments)
-    raise PreconditionFailed(f"unknown exchange type '{kind}'")
+    check_exchange_type(kind)
+    return EXCHANGE_TYPES[kind](name, kind, durable, auto_delete, internal, arguments)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from leveret.errors import PreconditionFailed
 from leveret.session.channel import CONFIRM, TX, Channel
-from leveret.session.publish import give_back
+from leveret.session.publish import give_back, reached
 from leveret.session.unacked import Unacked
 from leveret.wire.method import Method
 from leveret.wire.methods import (
@@ -55,7 +55,7 @@ def _commit(channel: Channel) -> None:
         queues = [queue for queue in publish.queues if not queue.deleted]
         if queues:
             channel.vhost.publish(publish.message, queues)
-        elif publish.mandatory:
+        if publish.mandatory and not reached(queues):
             give_back(channel, publish.message)
     for settle in settles:
         channel.settle(settle.unacked, settle.outcome)
