@@ -348,7 +348,11 @@ class Connection(Link):
             self.forget_channel(channel)
             self.send(channel.number, ChannelCloseOk())
             return
-        self.turn.reply_group = 0
+        turn = self.turn
+        turn.reply_group = 0
+        if turn.dying:
+            # What died earlier in this batch has arrived by now, as far as a method can see.
+            turn.bury()
         commands.handle(channel, method)
 
     def at_fault(self, channel: Channel | None, class_id: i64, method_id: i64) -> None:
