@@ -17,6 +17,7 @@ from typing import final
 from mypy_extensions import i64
 
 from leveret.broker.broker import Broker
+from leveret.broker.chunked import ChunkedQueue
 from leveret.broker.classic import ClassicQueue
 from leveret.broker.queue import Queue
 from leveret.broker.source import Returned
@@ -82,16 +83,16 @@ class BrokerCheckpoint(CheckpointSource):
 
     def _hand_over_queue(self, out: CheckpointOutput, vhost: Vhost, queue: Queue) -> Iterator[None]:
         out.define("queue", queue.definition(vhost.name))
-        if isinstance(queue, ClassicQueue):
-            if queue.redelivered_below > 0:
-                out.define("redelivered", queue.redelivered_definition())
+        if isinstance(queue, ClassicQueue) and queue.redelivered_below > 0:
+            out.define("redelivered", queue.redelivered_definition())
+        if isinstance(queue, ChunkedQueue):
             yield
-            yield from self._hand_over_classic(out, queue)
+            yield from self._hand_over_messages(out, queue)
         elif isinstance(queue, Stream):
             yield
             yield from self._hand_over_stream(out, queue)
 
-    def _hand_over_classic(self, out: CheckpointOutput, queue: ClassicQueue) -> Iterator[None]:
+    def _hand_over_messages(self, out: CheckpointOutput, queue: ChunkedQueue) -> Iterator[None]:
         queue_id = queue.queue_id
         boundary = self.boundaries[queue_id]
         out.queue(queue_id, queue.next_number())

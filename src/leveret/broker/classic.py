@@ -10,11 +10,11 @@ Invariant: a message is in one of three places: `ready`, handed out, or dying (`
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from typing import final
 
 from mypy_extensions import i64
 
+from leveret.broker.chunked import ChunkedQueue
 from leveret.broker.consumers import SingleActive
 from leveret.broker.dead_letter import (
     DELIVERY_LIMIT,
@@ -26,7 +26,7 @@ from leveret.broker.dead_letter import (
 )
 from leveret.broker.expiry import EXPIRATION_FLAG, Expiry, deadline_of
 from leveret.broker.priorities import PriorityReady
-from leveret.broker.queue import REFUSE, TAKE, Queue
+from leveret.broker.queue import REFUSE, TAKE
 from leveret.broker.queue_settings import DROP_HEAD, REJECT_PUBLISH_DLX
 from leveret.broker.ready import Ready
 from leveret.broker.source import NOTHING, Returned
@@ -34,12 +34,10 @@ from leveret.broker.timers import NO_DEADLINE
 from leveret.broker.turn import Turn
 from leveret.limits import SLICE_MESSAGES
 from leveret.message import Message
-from leveret.store.ranges import RangeSet
-from leveret.store.segments import ChunkRef
 
 
 @final
-class ClassicQueue(Queue):
+class ClassicQueue(ChunkedQueue):
     """A queue whose messages are consumed."""
 
     def __init__(
@@ -70,10 +68,6 @@ class ClassicQueue(Queue):
         self.expiry: Expiry | None = None
         #: Persistent messages that are handed out and not acked, by their sequences.
         self.out: dict[i64, Returned] = {}
-        #: Chunks that checkpoints wrote of this queue, how far they reach, and what is gone of it.
-        self.chunks: list[ChunkRef] = []
-        self.chunked_through: i64 = 0
-        self.dead = RangeSet()
         #: The sequence of the message that `get` took last.
         self.taken_sequence: i64 = 0
         #: How often the message taken last had been handed out before.
@@ -422,35 +416,6 @@ class ClassicQueue(Queue):
     def holds(self, sequence: i64) -> bool:
         """Tell whether a persistent message that `live` named is there still."""
         return self.ready.has(sequence) or sequence in self.out
-
-    def keep_chunks(self, live: list[int]) -> None:
-        """Forget the chunks of which nothing is among the live sequences."""
-        kept: list[ChunkRef] = []
-        for ref in self.chunks:
-            place = bisect_left(live, int(ref.first))
-            if place < len(live) and live[place] <= ref.last:
-                kept.append(ref)
-        self.chunks = kept
-        self.dead.remove_below(kept[0].first if kept else self.chunked_through + 1)
-
-    def chunked(self, ref: ChunkRef) -> None:
-        """Know a new chunk; what went meanwhile is dead in it."""
-        first = ref.first
-        last = ref.last
-        gone: i64 = first
-        if last - first < 4 * ref.count:
-            sequences = [place for place in range(int(first), int(last) + 1) if self.holds(place)]
-        else:
-            # Sparse: what there is is looked at, not every number between.
-            sequences = [
-                int(item.sequence) for item in self.live() if first <= item.sequence <= last
-            ]
-        for sequence in sequences:
-            self.dead.add(gone, sequence - 1)
-            gone = sequence + 1
-        self.dead.add(gone, last)
-        self.chunks.append(ref)
-        self.chunked_through = max(self.chunked_through, ref.last)
 
     def redelivered_definition(self) -> dict[str, object]:
         """Return what the journal holds of messages that may have been handed out before."""

@@ -321,10 +321,7 @@ class Restore(Replay):
         elif isinstance(queue, ClassicQueue):
             queue.restore(messages, max(restored.next_sequence, 1), unclean)
             queue.redelivered_below = max(queue.redelivered_below, restored.redelivered_below)
-            if restored.chunks:
-                queue.chunks = restored.chunks
-                queue.chunked_through = restored.chunks[-1].last
-                queue.dead = restored.dead
+            queue.restore_chunks(restored.chunks, restored.dead)
 
     def _bind(self, definition: dict[str, object]) -> None:
         """Put a binding back whose ends are there (their deletes were replayed before)."""
