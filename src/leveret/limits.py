@@ -103,6 +103,14 @@ VHOSTS_MAX: Final = 10_000
 ARGON2_KIB_MAX: Final = 1_048_576
 ARGON2_ROUNDS_MAX: Final = 64
 
+#: Tags of one vhost, and the bytes of its description.
+VHOST_TAGS_MAX: Final = 64
+VHOST_DESCRIPTION_BYTES_MAX: Final = 4096
+
+#: Runtime parameters of all vhosts, and global ones; bytes of the value of one.
+PARAMETERS_MAX: Final = 4096
+PARAMETER_BYTES_MAX: Final = 65_536
+
 #: Policies of one vhost, and operator policies: each new queue is compared with all of them.
 POLICIES_PER_VHOST_MAX: Final = 4096
 

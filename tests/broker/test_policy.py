@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
+from broker_restarts import RESTARTS, checkpointed, killed
 from core import Node
 from leveret.broker.policy import APPLY_TO, effective_definition, make_policy
 from leveret.broker.queue import Queue
 from leveret.broker.vhost import Vhost
 from leveret.errors import NotFound, PreconditionFailed
-from leveret.store.disks.recording import RecordingDisk
 
 
 class Configured(Queue):
@@ -172,27 +172,7 @@ def test_both_policies_are_shown_as_one(vhost: Vhost) -> None:
 # -- a restart -------------------------------------------------------------------------------------
 
 
-def stopped(node: Node) -> Node:
-    """A broker after a stop in order."""
-    return Node(RecordingDisk(node.stop()))
-
-
-def crashed(node: Node) -> Node:
-    """A broker after a kill that lost what was not synced."""
-    node.sync()
-    return Node(RecordingDisk(node.image()))
-
-
-def checkpointed(node: Node) -> Node:
-    """A broker after a kill, when only a snapshot tells of what was before."""
-    node.sync()
-    for _ in range(2):
-        node.take_checkpoint()
-        node.sync()
-    return Node(RecordingDisk(node.image()))
-
-
-@pytest.mark.parametrize("again", [stopped, crashed, checkpointed])
+@pytest.mark.parametrize("again", RESTARTS)
 def test_policies_survive(node: Node, again: Callable[[Node], Node]) -> None:
     vhost = node.vhost
     declare(vhost, "orders")
@@ -228,7 +208,7 @@ def test_a_pattern_that_is_none_any_more_is_kept_and_matches_nothing(node: Node)
             "definition": {"max-length": 1},
         },
     )
-    vhost = checkpointed(crashed(node)).vhost
+    vhost = checkpointed(killed(node)).vhost
     assert vhost.policies["old"].pattern == "("
     declare(vhost, "(")
     assert policy_of(vhost, "(") == ""

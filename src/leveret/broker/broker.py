@@ -8,6 +8,7 @@ from __future__ import annotations
 from mypy_extensions import i64
 
 from leveret.broker.classic import ClassicQueue
+from leveret.broker.parameters import Parameters
 from leveret.broker.turn import Link, Turn
 from leveret.broker.users import User, Users
 from leveret.broker.vhost import Ids, Vhost
@@ -29,6 +30,7 @@ class Broker:
         #: A dict for its order: what an alarm's end lets go on goes on in the order of arrival.
         self.links: dict[Link, None] = {}
         self.users = Users(self.turn, self.vhosts, self.links)
+        self.parameters = Parameters(self.turn, self.vhosts)
         #: Memory for messages beyond which publishers are blocked.
         self.memory_bytes_max: i64 = memory_bytes_max
         self.blocked = False
@@ -53,17 +55,19 @@ class Broker:
             if len(self.vhosts) >= VHOSTS_MAX:
                 raise PreconditionFailed(f"there are at most {VHOSTS_MAX} vhosts")
             vhost = self.restore_vhost(name)
-            self.turn.journal.define("vhost", {"name": name})
+            self.turn.journal.define("vhost", vhost.record())
         return vhost
 
     def delete_vhost(self, name: str) -> None:
         """Delete a vhost with all that is in it; its connections are closed (320).
 
-        Raises: NotFound (404).
+        Raises: NotFound (404); PreconditionFailed (406) for one that is protected.
         """
         vhost = self.vhosts.get(name)
         if vhost is None:
             raise NotFound(f"no vhost '{name}'")
+        if vhost.protected:
+            raise PreconditionFailed(f"vhost '{name}' is protected from deletion")
         for link in list(self.links):
             if link.vhost_name == name:
                 link.force(f"vhost '{name}' is deleted")
@@ -71,6 +75,7 @@ class Broker:
         self.turn.journal.delete("vhost", {"name": name})
         del self.vhosts[name]
         self.users.forget_vhost(name)
+        self.parameters.forget_vhost(name)
         vhost.dissolve()
 
     def enter(self, link: Link, name: str) -> Vhost:

@@ -65,10 +65,13 @@ class BrokerCheckpoint(CheckpointSource):
         out.counter("queue_id", self.broker.ids.last_queue_id)
         vhosts = list(self.broker.vhosts.values())
         for vhost in vhosts:
-            out.define("vhost", {"name": vhost.name})
+            out.define("vhost", vhost.record())
             yield
             yield from _hand_over_policies(out, vhost)
         yield from _hand_over_users(out, self.broker.users)
+        for kind, record in self.broker.parameters.records():
+            out.define(kind, record)
+            yield
         for vhost in vhosts:
             for exchange in list(vhost.exchanges.values()):
                 if exchange.durable and exchange.name and not exchange.name.startswith("amq."):

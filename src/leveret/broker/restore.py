@@ -30,6 +30,7 @@ from leveret.store.segments import ChunkRef
 ORPHANS: Final = "leveret.recovered."
 
 POLICY_KINDS: Final = ("policy", "operator_policy")
+PARAMETER_KINDS: Final = ("parameter", "global_parameter")
 
 #: What makes a binding unique: vhost, source, destination's kind and name, key, arguments.
 Identity = tuple[str, str, str, str, str, str]
@@ -87,7 +88,7 @@ class Restore(Replay):
     def define(self, kind: str, definition: dict[str, object]) -> None:
         """Take a definition."""
         if kind == "vhost":
-            self.broker.restore_vhost(_text(definition, "name"))
+            self.broker.restore_vhost(_text(definition, "name")).restore_record(definition)
         elif kind == "exchange":
             self._define_exchange(definition)
         elif kind == "queue":
@@ -99,6 +100,8 @@ class Restore(Replay):
         elif kind in POLICY_KINDS:
             vhost = self.broker.restore_vhost(_text(definition, "vhost"))
             vhost.restore_policy(restored_policy(definition), kind == "operator_policy")
+        elif kind in PARAMETER_KINDS:
+            self.broker.parameters.restore(kind, definition, True)
         elif kind == "redelivered":
             queue = self._queue(_number(definition, "id"))
             queue.redelivered_below = max(queue.redelivered_below, _number(definition, "below"))
@@ -145,6 +148,8 @@ class Restore(Replay):
         elif kind in POLICY_KINDS:
             vhost = self.broker.restore_vhost(_text(definition, "vhost"))
             vhost.restore_cleared_policy(name, kind == "operator_policy")
+        elif kind in PARAMETER_KINDS:
+            self.broker.parameters.restore(kind, definition, False)
 
     def _delete_vhost(self, name: str) -> None:
         """Take out a vhost with all that is in it.
@@ -154,6 +159,7 @@ class Restore(Replay):
         """
         self.broker.vhosts.pop(name, None)
         self.broker.users.forget_vhost(name)
+        self.broker.parameters.forget_vhost(name)
         for queue in self.queues.values():
             definition = queue.definition
             if definition is not None and _text(definition, "vhost") == name:

@@ -14,14 +14,14 @@ from leveret.broker.binding import Binding, binding_identity
 from leveret.broker.exchange import Exchange
 from leveret.broker.exchanges import check_exchange_type, make_exchange
 from leveret.broker.turn import Link
-from leveret.broker.vhost_policies import VhostPolicies
+from leveret.broker.vhost_metadata import VhostMetadata
 from leveret.broker.vhost_state import clean_name
 from leveret.errors import AccessRefused, PreconditionFailed
 from leveret.routing.keys import check_strict_binding_key
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class VhostExchanges(VhostPolicies):
+class VhostExchanges(VhostMetadata):
     """A virtual host as far as exchanges and bindings go."""
 
     # -- exchanges --------------------------------------------------------------------------------

@@ -83,6 +83,8 @@ class VhostQueues(VhostExchanges):
         auto_delete: bool,
         arguments: Arguments,
     ) -> Queue:
+        self._check_queue_limit(name)
+        arguments = self._typed(arguments, durable, exclusive, auto_delete)
         if len(self.queues) >= self.queues_max:
             raise PreconditionFailed(f"a vhost has at most {self.queues_max} queues")
         if arguments.get("x-queue-type") in ("stream", "quorum"):
@@ -151,7 +153,7 @@ class VhostQueues(VhostExchanges):
         if current.auto_delete != auto_delete:
             raise differs("auto_delete", where, auto_delete, current.auto_delete)
         check_queue_arguments(arguments, where)
-        check_equivalent(current.arguments, arguments, where)
+        check_equivalent(current.arguments, self._typed_as(current, arguments), where)
 
     def delete_queue(self, link: Link | None, name: str, if_unused: bool, if_empty: bool) -> i64:
         """Delete a queue; return its waiting messages.  One that is not there gives 0.

@@ -1,0 +1,176 @@
+"""Runtime parameters and global ones: what may be set, who hears of it, what a restart finds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from broker_restarts import RESTARTS
+from core import Node
+from leveret.broker.parameters import ParameterComponent, Parameters
+from leveret.errors import NotFound, PreconditionFailed
+from leveret.limits import PARAMETER_BYTES_MAX, PARAMETERS_MAX
+
+VALUES: list[object] = [
+    None,
+    True,
+    -1,
+    2**62,
+    2.5,
+    "text",
+    "",
+    [1, "two", None, [True]],
+    {"name": "green", "mix": [1, 2.5, None], "deep": {"er": {}}},
+]
+
+
+class Colours(ParameterComponent):
+    """Takes colours, and keeps what it hears."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[str, str, object]] = []
+
+    def check(self, vhost: str, name: str, value: object) -> None:
+        if value == "none":
+            raise PreconditionFailed(f"{vhost}: {name}: {value} is no colour")
+
+    def changed(self, vhost: str, name: str, value: object) -> None:
+        self.heard.append((vhost, name, value))
+
+
+@pytest.fixture
+def parameters(node: Node) -> Parameters:
+    return node.broker.parameters
+
+
+@pytest.fixture
+def colours(parameters: Parameters) -> Colours:
+    made = Colours()
+    parameters.components["colour"] = made
+    return made
+
+
+def test_a_component_hears_of_its_parameters(parameters: Parameters, colours: Colours) -> None:
+    parameters.set("/", "colour", "wall", "green")
+    parameters.set("/", "colour", "wall", {"red": 5})
+    with pytest.raises(PreconditionFailed, match="none is no colour"):
+        parameters.set("/", "colour", "wall", "none")
+    assert parameters.of_vhost("/") == [("colour", "wall", {"red": 5})]
+    parameters.clear("/", "colour", "wall")
+    assert parameters.of_vhost("/") == []
+    assert colours.heard == [
+        ("/", "wall", "green"),
+        ("/", "wall", {"red": 5}),
+        ("/", "wall", None),
+    ]
+
+
+def test_operator_policies_and_limits_are_parameters(node: Node, parameters: Parameters) -> None:
+    value = {"pattern": "^t", "definition": [["max-length", 9]], "priority": 2, "apply-to": "all"}
+    parameters.set("/", "operator_policy", "o", value)
+    parameters.set("/", "vhost-limits", "limits", [["max-queues", 5]])
+    assert node.vhost.operator_policies["o"].definition == {"max-length": 9}
+    assert node.vhost.limits == {"max-queues": 5}
+    assert parameters.of_vhost("/") == [
+        ("operator_policy", "o", {**value, "definition": {"max-length": 9}}),
+        ("vhost-limits", "limits", {"max-queues": 5}),
+    ]
+    parameters.clear("/", "operator_policy", "o")
+    parameters.clear("/", "vhost-limits", "limits")
+    assert (node.vhost.operator_policies, node.vhost.limits) == ({}, {})
+
+
+@pytest.mark.parametrize(
+    ("component", "name", "value", "text"),
+    [
+        ("shovel", "s", {}, "component shovel not found"),
+        ("policy", "p", {}, "policies may not be set using this method"),
+        ("colour", "", 1, "name has 1 to 255 bytes"),
+        ("colour", "n" * 256, 1, "name has 1 to 255 bytes"),
+        ("colour", "n", 2**70, "cannot be kept"),
+        ("colour", "n", {"k" * 256: 1}, "cannot be kept"),
+        ("colour", "n", "x" * PARAMETER_BYTES_MAX, "at most 65536 bytes"),
+        ("vhost-limits", "other", {"max-queues": 1}, "is named 'limits'"),
+        ("vhost-limits", "limits", 5, "limits should be an object"),
+        ("vhost-limits", "limits", [5], "limits should be an object"),
+        ("vhost-limits", "limits", {"max-queues": "a"}, "should be a number"),
+        ("operator_policy", "o", {"pattern": "a"}, "Key 'definition' not found in o"),
+        ("operator_policy", "o", {"definition": {}}, "Key 'pattern' not found in o"),
+        ("operator_policy", "o", {"pattern": "a", "more": 1}, "Unrecognised term 'more' in o"),
+        ("operator_policy", "o", "x", "should be an object"),
+        ("operator_policy", "o", {"pattern": 1, "definition": {}}, "should be texts"),
+        (
+            "operator_policy",
+            "o",
+            {"pattern": "a", "definition": {"expires": 1}, "priority": "x"},
+            "priority should be a number",
+        ),
+        ("operator_policy", "o", {"pattern": "a", "definition": {"max-age": "1D"}}, "max-age"),
+    ],
+)
+def test_what_cannot_be_set(
+    parameters: Parameters, colours: Colours, component: str, name: str, value: object, text: str
+) -> None:
+    with pytest.raises(PreconditionFailed, match=text):
+        parameters.set("/", component, name, value)
+    assert parameters.of_vhost("/") == []
+    assert colours.heard == []
+
+
+def test_what_is_not_there(parameters: Parameters, colours: Colours) -> None:
+    with pytest.raises(NotFound, match="no vhost 'no'"):
+        parameters.set("no", "colour", "n", 1)
+    with pytest.raises(NotFound, match="no vhost 'no'"):
+        parameters.of_vhost("no")
+    for component, name in [("colour", "n"), ("operator_policy", "n"), ("vhost-limits", "limits")]:
+        with pytest.raises(NotFound):
+            parameters.clear("/", component, name)
+    with pytest.raises(NotFound, match="no global parameter 'n'"):
+        parameters.clear_global("n")
+
+
+def test_parameters_have_a_limit(parameters: Parameters, colours: Colours) -> None:
+    for number in range(PARAMETERS_MAX):
+        parameters.set("/", "colour", f"{number}", 1)
+        parameters.set_global(f"{number}", 1)
+    parameters.set("/", "colour", "0", 2)
+    parameters.set_global("0", 2)
+    with pytest.raises(PreconditionFailed, match="at most 4096 parameters"):
+        parameters.set("/", "colour", "more", 1)
+    with pytest.raises(PreconditionFailed, match="at most 4096 global parameters"):
+        parameters.set_global("more", 1)
+
+
+@pytest.mark.parametrize("value", VALUES, ids=repr)
+@pytest.mark.parametrize("restart", RESTARTS)
+def test_values_survive(node: Node, restart: Callable[[Node], Node], value: object) -> None:
+    node.broker.parameters.components["colour"] = Colours()
+    node.broker.add_vhost("shop")
+    for vhost in ("/", "shop"):
+        node.broker.parameters.set(vhost, "colour", "wall", value)
+        node.broker.parameters.set(vhost, "colour", "gone", value)
+        node.broker.parameters.clear(vhost, "colour", "gone")
+    node.broker.parameters.set_global("sky", value)
+    node.broker.parameters.set_global("gone", value)
+    node.broker.parameters.clear_global("gone")
+    found = restart(node).broker.parameters
+    assert found.global_values == {"sky": value}
+    assert found.of_vhost("/") == found.of_vhost("shop") == [("colour", "wall", value)]
+
+
+@pytest.mark.parametrize("restart", RESTARTS)
+def test_a_deleted_vhost_takes_its_parameters_along(
+    node: Node, restart: Callable[[Node], Node]
+) -> None:
+    colours = Colours()
+    node.broker.parameters.components["colour"] = colours
+    node.broker.add_vhost("shop")
+    node.broker.parameters.set("shop", "colour", "wall", 1)
+    node.broker.parameters.set("shop", "operator_policy", "o", {
+        "pattern": "a", "definition": {"expires": 1}, "priority": 0,
+    })  # fmt: skip
+    node.broker.delete_vhost("shop")
+    assert colours.heard[-1] == ("shop", "wall", None)
+    node.broker.add_vhost("shop")
+    assert restart(node).broker.parameters.of_vhost("shop") == []
