@@ -265,14 +265,30 @@ class Node:
 
     # -- clients -----------------------------------------------------------------------------------
 
+    def add_user(self, name: str, *tags: str, **permission: str) -> None:
+        """Add a user whose password is the name; a permission of the default vhost, if any."""
+        users = self.broker.users
+        users.put(User(name, hash_password(b"salt", name.encode()), list(tags)))
+        if permission:
+            patterns = {"configure": "", "write": "", "read": ""} | permission
+            users.set_permission(name, "/", **patterns)
+
     def dial(self, **capabilities: bool) -> Peer:
         """A connection on which nothing was sent."""
         return Peer(self, CAPABILITIES | capabilities)
 
     def connect(self, *channels: int, heartbeat: int = 0, **capabilities: bool) -> Peer:
         """An open connection with these channels open, or channel 1."""
-        peer = self.dial(**capabilities)
-        peer.login(heartbeat)
+        return self._open(self.dial(**capabilities), "guest", "/", channels, heartbeat)
+
+    def connect_as(self, user: str, *channels: int, vhost: str = "/", **capabilities: bool) -> Peer:
+        """The same for another user, whose password is the name, or in another vhost."""
+        return self._open(self.dial(**capabilities), user, vhost, channels, 0)
+
+    def _open(
+        self, peer: Peer, user: str, vhost: str, channels: tuple[int, ...], heartbeat: int
+    ) -> Peer:
+        peer.login(heartbeat, user=user, vhost=vhost)
         for channel in channels or (1,):
             peer.call(channel, "channel.open")
         return peer
@@ -312,21 +328,34 @@ class Peer:
         self.connection.receive(b"".join(parts), self.node.now())
         self.node.run()
 
-    def login(self, heartbeat: int = 0, frame_max: int = 131_072) -> None:
-        """Open the connection."""
+    def login(
+        self,
+        heartbeat: int = 0,
+        frame_max: int = 131_072,
+        user: str = "guest",
+        vhost: str = "/",
+    ) -> None:
+        """Open the connection; a user's password is his name."""
+        self.ask_open(user, vhost, heartbeat=heartbeat, frame_max=frame_max)
+        self.expect(0, "connection.open-ok")
+
+    def ask_open(
+        self, user: str, vhost: str, *, heartbeat: int = 0, frame_max: int = 131_072
+    ) -> None:
+        """Do all of the handshake but its last answer."""
         client = {"product": "core test", "capabilities": self.capabilities}
         self.send(PROTOCOL_HEADER)
         self.expect(0, "connection.start")
         self.send(
             method(
                 0, "connection.start-ok", client_properties=client, mechanism="PLAIN",
-                response=b"\0guest\0guest", locale="en_US",
+                response=f"\0{user}\0{user}".encode(), locale="en_US",
             )
         )  # fmt: skip
         self.expect(0, "connection.tune")
         tuned = {"channel_max": 2047, "frame_max": frame_max, "heartbeat": heartbeat}
-        self.send(method(0, "connection.tune-ok", **tuned), method(0, "connection.open", vhost="/"))
-        self.expect(0, "connection.open-ok")
+        opening = method(0, "connection.open", vhost=vhost)
+        self.send(method(0, "connection.tune-ok", **tuned), opening)
 
     def call(self, channel: int, name: str, **values: Any) -> Method:
         """Send a method, sync where the reply waits for it, and return the reply."""

@@ -21,6 +21,8 @@ class AmqpError(Exception):
     code: ClassVar[int] = 541
     name: ClassVar[str] = "INTERNAL_ERROR"
     soft: ClassVar[bool] = False
+    #: What the HTTP API answers, as RabbitMQ's does: 400 for most of what is refused.
+    http_status: ClassVar[int] = 400
 
     def __init__(self, text: str = "", class_id: int = 0, method_id: int = 0) -> None:
         super().__init__(text)
@@ -52,6 +54,7 @@ class ContentTooLarge(SoftError):
 
     code: ClassVar[int] = 311
     name: ClassVar[str] = "CONTENT_TOO_LARGE"
+    http_status: ClassVar[int] = 413
 
 
 class NoRoute(SoftError):
@@ -73,6 +76,7 @@ class AccessRefused(SoftError):
 
     code: ClassVar[int] = 403
     name: ClassVar[str] = "ACCESS_REFUSED"
+    http_status: ClassVar[int] = 401
 
 
 class NotFound(SoftError):
@@ -80,6 +84,7 @@ class NotFound(SoftError):
 
     code: ClassVar[int] = 404
     name: ClassVar[str] = "NOT_FOUND"
+    http_status: ClassVar[int] = 404
 
 
 class ResourceLocked(SoftError):
@@ -157,6 +162,7 @@ class AccessRefusedHard(HardError):
 
     code: ClassVar[int] = 403
     name: ClassVar[str] = "ACCESS_REFUSED"
+    http_status: ClassVar[int] = 401
 
 
 class NotAllowed(HardError):
@@ -171,6 +177,7 @@ class NotImplementedFault(HardError):
 
     code: ClassVar[int] = 540
     name: ClassVar[str] = "NOT_IMPLEMENTED"
+    http_status: ClassVar[int] = 501
 
 
 class InternalError(HardError):
@@ -178,6 +185,7 @@ class InternalError(HardError):
 
     code: ClassVar[int] = 541
     name: ClassVar[str] = "INTERNAL_ERROR"
+    http_status: ClassVar[int] = 500
 
 
 SOFT_ERRORS: Final[dict[int, type[AmqpError]]] = {

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
+from leveret.errors import AmqpError, NotFound
 from leveret.management.routes import bindings, connections, exchanges, overview, queues
-from leveret.management.routes.shared import BROKER, json_response
+from leveret.management.routes.shared import BROKER, error_response, json_response
 
 if TYPE_CHECKING:
     from leveret.broker.broker import Broker
@@ -42,12 +43,14 @@ def _errors_as_json(log: Log) -> Middleware:
         try:
             return await handler(request)
         except web.HTTPNotFound:
-            return json_response({"error": "Object Not Found", "reason": "Not Found"}, 404)
-        except web.HTTPException as error:
-            body = {"error": error.reason.lower().replace(" ", "_"), "reason": error.reason}
-            return json_response(body, error.status, dict(error.headers))
-        except Exception as error:  # noqa: BLE001 (a fault of ours must not end the broker)
-            log("error", f"{request.method} {request.path}: {error!r}")
+            return error_response(NotFound())
+        except AmqpError as error:
+            return error_response(error)
+        except web.HTTPException as fault:
+            body = {"error": fault.reason.lower().replace(" ", "_"), "reason": fault.reason}
+            return json_response(body, fault.status, dict(fault.headers))
+        except Exception as bug:  # noqa: BLE001 (a fault of ours must not end the broker)
+            log("error", f"{request.method} {request.path}: {bug!r}")
             return json_response({"error": "internal_error", "reason": "see the log"}, 500)
 
     return answer

@@ -37,7 +37,7 @@ _SALT_BYTES: Final = 16
 _HASH_BYTES: Final = 32
 
 #: A hash of no password, for users that are not there.
-_NOBODY: Final = (
+NOBODY: Final = (
     b"$argon2id$v=19$m=19456,t=2,p=1$AAAAAAAAAAAAAAAAAAAAAA"
     b"$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
 )
@@ -76,9 +76,9 @@ class PasswordAuthenticator(Authenticator):
         self._key = secrets.token_bytes(64)
         self._threads = ThreadPoolExecutor(THREADS, "login")
         #: What was verified: the hash that it was verified against, and until when it counts.
-        self._remembered: dict[bytes, tuple[bytes, float]] = {}
+        self.remembered: dict[bytes, tuple[bytes, float]] = {}
         #: What is being verified, and who waits for it.
-        self._asked: dict[bytes, list[Login]] = {}
+        self.asked: dict[bytes, list[Login]] = {}
 
     def stop(self) -> None:
         """Verify nothing more."""
@@ -101,16 +101,16 @@ class PasswordAuthenticator(Authenticator):
         if user is not None and (user.verify_fast(login.password) or self._knows(place, user)):
             login.answer(True)
             return
-        waiting = self._asked.get(place)
+        waiting = self.asked.get(place)
         if waiting is not None:
             waiting.append(login)
             return
-        self._asked[place] = [login]
+        self.asked[place] = [login]
         self._submit(place, login, user)
 
     def _submit(self, place: bytes, login: Login, user: User | None) -> None:
         slow = user is not None and user.algorithm == ARGON2 and bool(user.password_hash)
-        password_hash = user.password_hash if user is not None and slow else _NOBODY
+        password_hash = user.password_hash if user is not None and slow else NOBODY
         self._threads.submit(self._verify, place, password_hash, login.password)
 
     def _place(self, login: Login) -> bytes:
@@ -120,43 +120,47 @@ class PasswordAuthenticator(Authenticator):
         return hashlib.blake2b(text, digest_size=32, key=self._key).digest()
 
     def _knows(self, place: bytes, user: User) -> bool:
-        remembered = self._remembered.get(place)
+        remembered = self.remembered.get(place)
         if remembered is None:
             return False
         password_hash, until = remembered
         if password_hash == user.password_hash and self._loop.time() < until:
             return True
-        del self._remembered[place]
+        del self.remembered[place]
         return False
+
+    def remember(self, place: bytes, password_hash: bytes) -> None:
+        """Remember a login that was verified against `password_hash`."""
+        if len(self.remembered) >= LOGINS_REMEMBERED_MAX:
+            del self.remembered[next(iter(self.remembered))]
+        until = self._loop.time() + LOGINS_REMEMBERED_SECONDS
+        self.remembered[place] = (password_hash, until)
 
     def _verify(self, place: bytes, password_hash: bytes, password: bytes) -> None:
         """Verify in a thread, unless nobody waits any more."""
         right: bool | None = False
         try:
-            wanted = any(login.wanted() for login in tuple(self._asked[place]))
+            wanted = any(login.wanted() for login in tuple(self.asked[place]))
             right = verify_argon2(password_hash, password) if wanted else None
         finally:
             self._loop.call_soon_threadsafe(self._answer, place, password_hash, right)
 
     def _answer(self, place: bytes, password_hash: bytes, right: bool | None) -> None:
         """Tell those who wait, and remember what is right; None was not verified at all."""
-        waiting = self._asked[place]
+        waiting = self.asked[place]
         user = self._users.by_name.get(waiting[0].user)
         if right is None:
             waiting = [login for login in waiting if login.wanted()]
             if waiting:
                 # Came when the thread had found that nobody waits.
-                self._asked[place] = waiting
+                self.asked[place] = waiting
                 self._submit(place, waiting[0], user)
                 return
-        del self._asked[place]
+        del self.asked[place]
         # The user may have been deleted or got another password meanwhile.
         accepted = user is not None and bool(right) and user.password_hash == password_hash
         if accepted:
-            if len(self._remembered) >= LOGINS_REMEMBERED_MAX:
-                del self._remembered[next(iter(self._remembered))]
-            until = self._loop.time() + LOGINS_REMEMBERED_SECONDS
-            self._remembered[place] = (password_hash, until)
+            self.remember(place, password_hash)
         for login in waiting:
             login.answer(accepted)
         self._run()

@@ -556,7 +556,7 @@ class Connection(Link):
         """Close the connection because the operator or a shutdown wants it (320)."""
         if self.state < OPEN:
             self.finish()
-        else:
+        elif self.state != CLOSED:
             self.close(ConnectionForced(text))
 
     def refuse_login(self, text: str, tell: bool) -> None:
@@ -587,6 +587,8 @@ class Connection(Link):
 
     def release(self) -> None:
         """Requeue what is unacked, end consumers and delete exclusive queues (behaviour 13)."""
+        # It counts no more among those of its vhost.
+        self.vhost_name = ""
         channels = list(self.channels.values())
         self.channels.clear()
         self.recent = None

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Mapping
+from http import HTTPStatus
 from typing import Final, TypeVar
 
 from aiohttp import web
 
 from leveret.broker.broker import Broker
 from leveret.broker.stats import has_vhost
+from leveret.errors import AmqpError
 
 #: The broker that an application shows.
 BROKER: Final = web.AppKey("broker", Broker)
@@ -33,6 +35,18 @@ def json_response(
         status=status,
         headers={**(headers or {}), **_HEADERS},
     )
+
+
+def error_response(error: AmqpError) -> web.Response:
+    """Return an error of the domain by the table of statuses in `errors`, in RabbitMQ's words."""
+    status = error.http_status
+    if status == HTTPStatus.NOT_FOUND:
+        return json_response({"error": "Object Not Found", "reason": "Not Found"}, status)
+    if status == HTTPStatus.UNAUTHORIZED:
+        # RabbitMQ's spelling here, and it does not say what is not allowed.
+        return json_response({"error": "not_authorised", "reason": "Access refused."}, status)
+    name = HTTPStatus(status).phrase.lower().replace(" ", "_")
+    return json_response({"error": name, "reason": error.text}, status)
 
 
 def vhost_of(request: web.Request) -> str | None:
