@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from mypy_extensions import i64
 
 from leveret.broker.access import Access
-from leveret.broker.permission import READ
 from leveret.broker.turn import Link
 from leveret.errors import (
     AmqpError,
@@ -37,7 +36,7 @@ from leveret.limits import (
     SHORT_STRING_BYTES_MAX,
     UNSYNCED_BYTES_MAX,
 )
-from leveret.session import commands, content, deaf, handshake, pulse
+from leveret.session import commands, content, deaf, handshake, pulse, rights
 from leveret.session.login import SecretLogin, ask
 from leveret.session.publish import Route, take_publishes
 from leveret.session.shape import PUBLISH, PublishShape
@@ -455,20 +454,9 @@ class Connection(Link):
             self.halted &= ~HALT_OUTPUT
             self.run()
 
-    # -- permissions ------------------------------------------------------------------------------
-
     def access_changed(self) -> None:
         """Ask anew what the user may do, and end consumers of what he may not read any more."""
-        access = self.access
-        vhost = self.vhost
-        if vhost is None or self.state != OPEN:
-            return
-        access.forget()
-        for channel in self.channels.values():
-            for consumer in list(channel.consumers.values()):
-                if not access.allows(READ, consumer.queue.name):
-                    channel.cancelled(consumer)
-                    vhost.unsubscribe(consumer)
+        rights.changed(self)
 
     def channel_count(self) -> i64:
         """Return how many channels are open."""

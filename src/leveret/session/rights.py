@@ -1,0 +1,28 @@
+"""What a connection does when its user's permissions change while it is open (behaviour 74)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from leveret.broker.permission import READ
+from leveret.session.states import OPEN
+
+if TYPE_CHECKING:
+    from leveret.session.connection import Connection
+
+
+def changed(connection: Connection) -> None:
+    """Ask anew what the user may do, and end consumers of what he may not read any more.
+
+    What they hold unacked stays unacked, as after a cancel by the client.
+    """
+    access = connection.access
+    vhost = connection.vhost
+    if vhost is None or connection.state != OPEN:
+        return
+    access.forget()
+    for channel in connection.channels.values():
+        for consumer in list(channel.consumers.values()):
+            if not access.allows(READ, consumer.queue.name):
+                channel.cancelled(consumer)
+                vhost.unsubscribe(consumer)
