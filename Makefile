@@ -21,9 +21,9 @@ ARGS ?=
 SOURCES := $(shell find src \( -name __pycache__ -o -name '*.egg-info' \) -prune -o -print) setup.py pyproject.toml
 PIP := -m pip --disable-pip-version-check --quiet
 PYTEST := -m pytest --hypothesis-profile=ci
-SLOW := crash or interop or spark
+SLOW := crash or differential or interop or spark
 
-.PHONY: help setup demo serve test check bench fmt clean
+.PHONY: help setup demo serve test check differential bench fmt clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -38,10 +38,14 @@ serve: .venv/.built ## run a broker (ARGS="--port 5673")
 
 test: setup ## all tests: both builds, then crash, interop and Spark on the compiled one
 	LEVERET_EXPECT_BUILD=pure .venv-pure/bin/python $(PYTEST) -m "not ($(SLOW))" $(ARGS)
-	LEVERET_EXPECT_BUILD=compiled .venv/bin/python $(PYTEST) $(ARGS)
+	LEVERET_EXPECT_BUILD=compiled .venv/bin/python $(PYTEST) -m "not differential" $(ARGS)
 
 check: setup ## everything that must hold before a change lands
 	tools/check
+
+differential: .venv/.built ## the same scripts on RabbitMQ and on Leveret (ARGS="-k tx")
+	.ci/packages rabbitmq-server
+	LEVERET_EXPECT_BUILD=compiled .venv/bin/python $(PYTEST) tests/differential tests/house/test_differences.py $(ARGS)
 
 bench: .venv/.built .venv-pure/.built ## speed beside RabbitMQ, cold start, memory (ARGS="--only durable")
 	.ci/packages rabbitmq-server

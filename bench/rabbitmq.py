@@ -4,7 +4,7 @@ It is not the system's service, which stays stopped: node name, ports, epmd, coo
 are all of this process and in a temporary directory.  Nothing listens beyond loopback.
 
 Invariants: `start` returns when the broker said it is ready; `stop` leaves no process and no file.
-Configuration is RabbitMQ's own default but for the addresses.
+Configuration is RabbitMQ's own default but for the addresses and what the caller gives.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Self
 
@@ -51,9 +52,16 @@ def free_ports(count: int) -> list[int]:
 class RabbitMQ:
     """A RabbitMQ node in the foreground of its own session; a context manager."""
 
-    def __init__(self, parent: Path | None = None) -> None:
-        """`parent` is where its directory is made; without one, where temporary files go."""
+    def __init__(
+        self, parent: Path | None = None, plugins: Sequence[str] = (), configuration: str = ""
+    ) -> None:
+        """`parent` is where its directory is made; without one, where temporary files go.
+
+        `plugins` are enabled, and `configuration` is the text of its rabbitmq.conf.
+        """
         self.parent = parent
+        self.plugins = plugins
+        self.configuration = configuration
         self.port = 0
         self.lines: list[str] = []
         self._ready = threading.Event()
@@ -84,6 +92,8 @@ class RabbitMQ:
                 "rabbitmq-server is not installed (apt-get install rabbitmq-server)"
             )
         self._directory = Path(tempfile.mkdtemp(prefix="bench-rabbitmq-", dir=self.parent))
+        (self._directory / "enabled_plugins").write_text(f"[{','.join(self.plugins)}].\n")
+        (self._directory / "rabbitmq.conf").write_text(self.configuration)
         self.port, distribution, epmd = free_ports(3)
         environment = self._environment(self._directory, distribution, epmd)
         self._spawn(["epmd", "-address", "127.0.0.1", "-port", str(epmd)], environment)
@@ -148,10 +158,12 @@ class RabbitMQ:
         return process
 
     def _drain(self, server: subprocess.Popen[str]) -> None:
-        for line in server.stdout or ():
-            self.lines.append(line)
-            if READY in line:
-                self._ready.set()
+        assert server.stdout is not None
+        with server.stdout as output:
+            for line in output:
+                self.lines.append(line)
+                if READY in line:
+                    self._ready.set()
         self._ready.set()  # the end of the output: start looks at the process
 
 

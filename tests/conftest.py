@@ -1,7 +1,7 @@
 """What all tests share: marks by folder and the hypothesis profiles.
 
-Tests run against the installed package, never against `src/`.  `crash`, `interop` and `spark` are
-folders and marks at once, so that no test in them can miss its mark.
+Tests run against the installed package, never against `src/`.  `crash`, `differential`, `interop`
+and `spark` are folders and marks at once, so that no test in them can miss its mark.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-MARKED_FOLDERS = ("crash", "interop", "spark")
+MARKED_FOLDERS = ("crash", "differential", "interop", "spark")
 
 # A shared machine is no stopwatch: no deadlines.  `ci` draws the same examples in every run.
 hypothesis.settings.register_profile("default", deadline=None)

@@ -1,0 +1,71 @@
+"""The two brokers that are compared, on this machine: Debian's RabbitMQ and Leveret.
+
+Both are new and empty and are gone afterwards.  Both are managed over HTTP, RabbitMQ on a loopback
+port by its management plugin, Leveret on the Unix socket in its data directory.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import http.client
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from rabbitmq import RabbitMQ, free_ports
+
+from broker_process import BrokerProcess
+from differential.stage import Host
+from http_api import ANSWER_SECONDS_MAX, Api
+
+#: Those that Debian's package bundles.
+PLUGINS: Final = (
+    "rabbitmq_management",
+    "rabbitmq_consistent_hash_exchange",
+    "rabbitmq_random_exchange",
+    "rabbitmq_recent_history_exchange",
+)
+
+HEADERS: Final = {
+    "Authorization": "Basic " + base64.b64encode(b"guest:guest").decode(),
+    "Content-Type": "application/json",
+}
+
+Connect = Callable[[], http.client.HTTPConnection]
+
+
+def asker(connect: Connect) -> Callable[[str, str, Any], tuple[int, Any]]:
+    """Return a function that asks an HTTP API: verb, path, body to status and answer."""
+
+    def ask(verb: str, path: str, body: Any) -> tuple[int, Any]:
+        with contextlib.closing(connect()) as connection:
+            data = None if body is None else json.dumps(body)
+            connection.request(verb, path, data, HEADERS)
+            response = connection.getresponse()
+            text = response.read()
+        try:
+            return response.status, json.loads(text)
+        except ValueError:
+            return response.status, None
+
+    return ask
+
+
+@contextlib.contextmanager
+def rabbitmq(directory: Path) -> Iterator[Host]:
+    """Run RabbitMQ."""
+    (port,) = free_ports(1)
+    configuration = f"management.tcp.ip = 127.0.0.1\nmanagement.tcp.port = {port}\n"
+    with RabbitMQ(directory, PLUGINS, configuration) as broker:
+        api = asker(lambda: http.client.HTTPConnection("127.0.0.1", port, ANSWER_SECONDS_MAX))
+        yield Host("rabbitmq", broker.uri, api)
+
+
+@contextlib.contextmanager
+def leveret(directory: Path) -> Iterator[Host]:
+    """Run Leveret."""
+    with BrokerProcess(directory / "leveret") as process:
+        api = asker(lambda: Api(directory / "leveret" / "management.sock"))
+        yield Host("leveret", process.uri, api)
