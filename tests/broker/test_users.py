@@ -195,6 +195,24 @@ def test_vhost_deleted_in_a_checkpoint() -> None:
     assert again.orphaned == []
 
 
+def test_deleted_vhost_frees_what_it_held(node: Node) -> None:
+    node.broker.add_vhost("v")
+    node.broker.users.set_permission("guest", "v", ".*", ".*", ".*")
+    peer = node.connect_as("guest", vhost="v")
+    peer.declare("q", arguments={"x-message-ttl": 1000, "x-expires": 5000})
+    peer.declare("s", arguments={"x-queue-type": "stream"})
+    peer.call(1, "exchange.declare", exchange="x", type="x-recent-history", durable=True)
+    peer.call(1, "queue.bind", queue="q", exchange="x")
+    for exchange, key in (("x", ""), ("", "q"), ("", "s")):
+        peer.send(publish(1, exchange, key, body=b"x" * 100, delivery_mode=2))
+    assert node.turn.held_messages == 4
+    node.broker.delete_vhost("v")
+    node.sync()
+    assert (node.turn.held_bytes, node.turn.held_messages) == (0, 0)
+    node.tick(10_000)
+    assert (node.turn.held_bytes, node.turn.held_messages) == (0, 0)
+
+
 def test_crash_finds_a_vhost_whole_or_gone() -> None:
     node = Node()
     node.broker.add_vhost("v")

@@ -168,7 +168,7 @@ class Restore(Replay):
                 queue.chunks.clear()
         for identity in list(self.bindings):
             if identity[0] == name:
-                del self.bindings[identity]
+                self._forget_binding(identity)
 
     def _unbind(self, vhost: str, name: str, kind: str) -> None:
         for identity in list(self.ends.get((vhost, kind, name), ())):

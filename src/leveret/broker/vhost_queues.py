@@ -205,6 +205,7 @@ class VhostQueues(VhostExchanges):
             queue.drop()
         for exchange in self.exchanges.values():
             exchange.deleted = True
+            exchange.drop()
         self.queues.clear()
         self.exchanges.clear()
 

@@ -1,6 +1,6 @@
 """Judging logins: Argon2id in threads beside the loop, and a short memory of what was verified.
 
-An Argon2id hash costs 19 MiB and some 20 ms on purpose.  So it is verified in one of two threads
+An Argon2id hash costs 19 MiB and some 20 ms on purpose.  So it is verified in a thread or two
 (the C code lets go of the GIL), a login that is verified already under way waits for that one, and
 what was verified is remembered for some minutes: a thousand connections of one application cost one
 hash.  The memory holds no password but a BLAKE2b of user and password under a key of this process.
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
 import secrets
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -30,8 +31,9 @@ MEMORY_KIB: Final = 19_456
 ROUNDS: Final = 2
 LANES: Final = 1
 
-#: Threads that verify; each holds `MEMORY_KIB` while it does.
-THREADS: Final = 2
+#: Threads that verify; each holds `MEMORY_KIB` while it does.  They keep no more than half of the
+#: cores busy, so that a flood of wrong passwords leaves the broker its own.
+THREADS: Final = max(1, min(2, len(os.sched_getaffinity(0)) // 2))
 
 _SALT_BYTES: Final = 16
 _HASH_BYTES: Final = 32
