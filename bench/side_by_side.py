@@ -53,6 +53,14 @@ SCENARIOS: Final = [
         "durable", "16 B, durable, persistent, confirmed", [*CONFIRMED, "-d", "-s", "16"], target=8,
         perf=[*PERF_CONFIRMED, "-s", "16", "-f", "persistent"],
     ),
+    Scenario(
+        "fan-out", "16 B, fanout to 10 queues, auto-ack", ["-P", "1", "-C", "10", "-F", "10",
+        "-s", "16"], target=8,
+    ),
+    Scenario(
+        "topic", "16 B, topic with 1,000 wildcard bindings", [*ONE, "-T", "1000", "-s", "16"],
+        target=5,
+    ),
     Scenario("1k", "1 KiB, auto-ack", [*ONE, "-s", "1024"], perf=["-s", "1024", "-a"]),
     Scenario(
         "latency", "latency at 10,000 msg/s, p50", [*ONE, "-s", "16", "-l", "-r", "10000"],
@@ -80,8 +88,8 @@ def loads_of(started: list[sides.Side], generator: set[int]) -> dict[str, Load]:
     loads = {side.name: by_generator(side) for side in started}
     ours = started[0]
     if ours.name == LEVERET and sides.has_perf():
-        loads[PERF] = lambda scenario, queue, seconds: sides.perf(
-            ours, scenario.perf, queue, seconds, generator
+        loads[PERF] = lambda scenario, queue, seconds: (
+            sides.perf(ours, scenario.perf, queue, seconds, generator) if scenario.perf else {}
         )
     return loads
 
