@@ -130,6 +130,10 @@ RING_WEIGHTS_MAX: Final = 10_000
 HISTORY_MESSAGES: Final = 20
 HISTORY_MESSAGES_MAX: Final = 4096
 
+#: The longest `x-message-ttl` and `x-expires`: ten years of 365 days, as RabbitMQ takes.  Celery's
+#: delayed delivery declares a queue of 2^27 s, which is four.
+TTL_MS_MAX: Final = 315_360_000_000
+
 #: The longest delay of a delayed message: ten years, leap days included.
 DELAY_MS_MAX: Final = 315_619_200_000
 

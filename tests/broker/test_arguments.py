@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from core import Node, Peer
 from leveret.broker.arguments import age_seconds
+from leveret.limits import TTL_MS_MAX
 from raw_codec import Typed, method
 
 WHERE = "queue 'q' in vhost '/'"
@@ -33,6 +34,7 @@ def refusal(peer: Peer, arguments: dict[str, Any], **values: Any) -> str | None:
 GOOD: list[dict[str, Any]] = [
     {"x-expires": 1},
     {"x-message-ttl": 0},
+    {"x-message-ttl": TTL_MS_MAX, "x-expires": TTL_MS_MAX},
     {"x-max-length": 0, "x-max-length-bytes": 2**62, "x-overflow": "drop-head"},
     {"x-max-length": Typed("b", 1), "x-overflow": "reject-publish"},
     {"x-max-priority": 255},
@@ -53,6 +55,11 @@ def test_what_may_be(peer: Peer, arguments: dict[str, Any]) -> None:
 BAD: list[tuple[dict[str, Any], str]] = [
     ({"x-expires": 0}, "'x-expires' for {}: {{value_zero,0}}"),
     ({"x-expires": -1}, "'x-expires' for {}: {{value_negative,-1}}"),
+    (
+        {"x-message-ttl": TTL_MS_MAX + 1},
+        "'x-message-ttl' for {}: {{value_too_large,315360000001}}",
+    ),
+    ({"x-expires": TTL_MS_MAX + 1}, "'x-expires' for {}: {{value_too_large,315360000001}}"),
     ({"x-message-ttl": "1"}, "'x-message-ttl' for {}: {{unacceptable_type,longstr}}"),
     ({"x-message-ttl": True}, "'x-message-ttl' for {}: {{unacceptable_type,bool}}"),
     ({"x-max-length": 1.0}, "'x-max-length' for {}: {{unacceptable_type,double}}"),

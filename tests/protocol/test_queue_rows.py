@@ -232,6 +232,8 @@ def test_b45_passive_declare_looks_at_nothing_else(connection: raw.Connection, n
         {"x-queue-type": "stream", "x-max-age": 60},
         {"x-queue-type": "stream", "x-max-length-bytes": "many"},
         {"x-queue-type": "stream", "x-max-length-bytes": -1},
+        {"x-message-ttl": 315_360_000_001},
+        {"x-expires": 315_360_000_001},
     ],
     ids=lambda arguments: "-".join(map(str, arguments.values())),
 )

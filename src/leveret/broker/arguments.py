@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from leveret.errors import PreconditionFailed
+from leveret.limits import TTL_MS_MAX
 
 Arguments = dict[str, object]
 
@@ -37,9 +38,8 @@ _STRINGS: Final = (
     "x-dead-letter-strategy",
     "x-queue-leader-locator",
 )
-#: Times in ms, and the longest that RabbitMQ takes.
+#: Times in ms, which have a longest.
 _TIMES: Final = ("x-expires", "x-message-ttl")
-_TIME_MS_MAX: Final = 4_294_967_295
 
 _OVERFLOWS: Final = ("drop-head", "reject-publish", "reject-publish-dlx")
 
@@ -120,8 +120,8 @@ def _check_count(value: object, name: str, where: str) -> None:
     if name == "x-delivery-limit" and value == -1:
         # RabbitMQ 4's way to say that a quorum queue has none.
         return
-    if name in _TIMES and value > _TIME_MS_MAX:
-        raise _invalid(name, where, f"{{value_too_big,{value}}}")
+    if name in _TIMES and value > TTL_MS_MAX:
+        raise _invalid(name, where, f"{{value_too_large,{value}}}")
     if value < 0 or (name == "x-expires" and value == 0):
         raise _invalid(
             name, where, "{value_" + ("zero" if value == 0 else "negative") + f",{value}}}"

@@ -1,0 +1,278 @@
+"""Celery against a running broker: its own worker in processes of its own, on real queues.
+
+Chords need a backend that counts or polls: results go to files, which Celery polls by a task of
+its own (`celery.chord_unlock`, retried with a countdown); the late-acking workers use `rpc://`.
+"""
+# mypy: allow-untyped-calls
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from celery import Celery, chain, chord, group
+from celery.exceptions import TaskRevokedError
+from celery.result import AsyncResult
+from kombu import pools
+from kombu.connection import Connection
+from kombu.transport.native_delayed_delivery import (
+    CELERY_DELAYED_DELIVERY_EXCHANGE,
+    MAX_NUMBER_OF_BITS_TO_USE,
+    level_name,
+)
+
+from brokers import Broker, unique
+from interop.celery_app import CONFIGURATION, make_app
+from interop.worker_process import WorkerProcess
+
+#: How long a result may take; a worker's start is part of the first one.
+SECONDS_MAX = 30
+
+
+@dataclass
+class Side:
+    """An app and what its worker needs."""
+
+    app: Celery
+    configuration: dict[str, Any]
+    directory: Path
+
+    @property
+    def host(self) -> str:
+        """The host in the names of its workers: no other app's mailboxes are found there."""
+        return str(self.configuration["task_default_queue"])
+
+    def worker(self, name: str, *options: str) -> WorkerProcess:
+        """Return a worker that is not started yet."""
+        command = ["celery", "-A", "interop.celery_app", "worker", "-n", f"{name}@{self.host}"]
+        return WorkerProcess(
+            self.directory / name,
+            [*command, "--loglevel=INFO", *options],
+            {CONFIGURATION: json.dumps(self.configuration)},
+        )
+
+    def send(self, task: str, *args: object, **options: Any) -> AsyncResult:
+        """Send a task by its name."""
+        return self.app.tasks[task].apply_async(args, **options)
+
+    def heard(self, queue: str, count: int) -> list[str]:
+        """Take so many texts out of a queue."""
+        with Connection(self.app.conf.broker_url) as connection:
+            replies = connection.SimpleQueue(queue)
+            texts = []
+            for _ in range(count):
+                message = replies.get(timeout=SECONDS_MAX)
+                message.ack()
+                texts.append(message.payload)
+            replies.close()
+        return texts
+
+
+def got(result: AsyncResult) -> Any:
+    """Return a task's result as soon as it is there."""
+    return result.get(timeout=SECONDS_MAX, interval=0.05)
+
+
+@contextlib.contextmanager
+def opened(broker: Broker, directory: Path, **configuration: Any) -> Iterator[Side]:
+    """Give an app of its own names whose results are in files."""
+    name = unique("celery")
+    results = directory / "results"
+    results.mkdir()
+    whole = {
+        "broker_url": broker.uri,
+        "broker_connection_retry_on_startup": True,
+        "broker_transport_options": {"confirm_publish": True},
+        "result_backend": results.as_uri(),
+        "result_chord_retry_interval": 0.2,
+        "task_default_queue": name,
+        "task_default_exchange": name,
+        "task_default_routing_key": name,
+        "worker_prefetch_multiplier": 1,
+        "worker_hijack_root_logger": False,
+        **configuration,
+    }
+    app = make_app(whole)
+    yield Side(app, whole, directory)
+    if whole["result_backend"] == "rpc://":
+        app.backend.result_consumer.stop()
+    app.close()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _pools() -> Iterator[None]:
+    """See that kombu's pools, which apps of one URI share, are closed at the end."""
+    yield
+    pools.reset()
+
+
+@pytest.fixture(scope="module")
+def side(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Side]:
+    """An app with one worker of one process that sends events.
+
+    The queues of its events and its remote control are transient and shared, as before Celery 5.7.
+    """
+    options = {
+        "event_queue_exclusive": False,
+        "control_queue_exclusive": False,
+        "task_send_sent_event": True,
+    }
+    directory = tmp_path_factory.mktemp("celery")
+    with (
+        opened(broker, directory, **options) as side,
+        side.worker("main", "--concurrency=1", "--task-events") as worker,
+    ):
+        yield side
+        assert worker.stop() == 0
+
+
+def test_results_and_errors(side: Side) -> None:
+    results = [side.send("add", i, i) for i in range(20)]
+    assert [got(result) for result in results] == [2 * i for i in range(20)]
+    with pytest.raises(ValueError, match="no way"):
+        got(side.send("fail", "no way"))
+
+
+def test_retries_with_a_countdown(side: Side) -> None:
+    assert got(side.send("flaky", 2)) == 2
+
+
+def test_countdown_and_eta_hold_no_others_up(side: Side) -> None:
+    """More tasks wait in the worker than it may prefetch: it raises its prefetch for each."""
+    soon = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=2)
+    waiting = [side.send("add", i, 1, countdown=2) for i in range(2)]
+    waiting.append(side.send("add", 2, 1, eta=soon))
+    assert got(side.send("add", 20, 1)) == 21
+    assert dt.datetime.now(dt.UTC) < soon
+    assert [got(result) for result in waiting] == [1, 2, 3]
+    assert dt.datetime.now(dt.UTC) >= soon
+
+
+def test_revoke(side: Side) -> None:
+    result = side.send("add", 1, 1, countdown=1)
+    assert side.app.control.revoke(result.id, reply=True, timeout=SECONDS_MAX, limit=1)
+    with pytest.raises(TaskRevokedError):
+        got(result)
+
+
+def test_group_and_chain(side: Side) -> None:
+    add = side.app.tasks["add"]
+    assert got(group(add.s(i, i) for i in range(5)).apply_async()) == [0, 2, 4, 6, 8]
+    assert got(chain(add.s(1, 2), add.s(3), add.s(4)).apply_async()) == 10
+
+
+def test_chord(side: Side) -> None:
+    add, total = side.app.tasks["add"], side.app.tasks["total"]
+    assert got(chord([add.s(i, i) for i in range(5)])(total.s())) == 20
+
+
+def test_priorities(side: Side, name: str) -> None:
+    """Tasks that wait are run by priority, and in order where it is equal."""
+    queue = f"{name}.priority"
+    options = {"exchange": queue, "routing_key": queue}
+    side.app.amqp.queues.add(queue, queue_arguments={"x-max-priority": 9}, **options)
+    for priority in (0, 5, 9, 5, None, 1):
+        side.send("note", name, str(priority), queue=queue, priority=priority)
+    side.app.control.add_consumer(
+        queue, exchange=queue, options={"queue_arguments": {"x-max-priority": 9}}
+    )
+    assert side.heard(name, 6) == ["9", "5", "5", "1", "0", "None"]
+    side.app.control.cancel_consumer(queue)
+
+
+def test_remote_control(side: Side) -> None:
+    node = f"main@{side.host}"
+    inspect = side.app.control.inspect(destination=[node], timeout=SECONDS_MAX, limit=1)
+    assert inspect.ping() == {node: {"ok": "pong"}}
+    queues = inspect.active_queues()[node]
+    assert side.configuration["task_default_queue"] in [queue["name"] for queue in queues]
+    assert "add" in inspect.registered()[node]
+    assert inspect.stats()[node]["prefetch_count"] >= 1
+
+
+def test_events(side: Side) -> None:
+    """A task's life is told on the events' exchange, by its sender and by its worker."""
+    life = {"task-sent", "task-received", "task-started", "task-succeeded"}
+    seen: list[tuple[str, str]] = []
+    with side.app.connection_for_read() as connection:
+        receiver = side.app.events.Receiver(
+            connection,
+            handlers={"*": lambda event: seen.append((event.get("uuid", ""), event["type"]))},
+        )
+        with receiver.consumer_context() as (consuming, _, _):
+            task = side.send("add", 1, 1)
+            while not {(task.id, kind) for kind in life} <= set(seen):
+                consuming.drain_events(timeout=SECONDS_MAX)
+    assert {kind for one, kind in seen if one == task.id} == life
+
+
+def test_late_ack_of_a_killed_worker(broker: Broker, tmp_path: Path, name: str) -> None:
+    """What a killed worker had begun is delivered again, to the next one; results by `rpc://`."""
+    quick = ("--pool=solo", "--without-mingle", "--without-gossip")
+    with opened(broker, tmp_path, result_backend="rpc://", task_acks_late=True) as side:
+        with side.worker("first", *quick) as first:
+            result = side.send("hold", name)
+            assert side.heard(name, 1) == ["begun"]
+            first.kill()
+        with side.worker("second", *quick) as second:
+            assert got(result) == "redelivered"
+            assert second.stop() == 0
+
+
+@pytest.mark.parametrize("kind", ["classic", "quorum"])
+@pytest.mark.usefixtures("no_delayed_delivery")
+def test_native_delayed_delivery(broker: Broker, tmp_path: Path, kind: str) -> None:
+    """A countdown of 3 s waits 2 s in one queue of Celery's 28 and 1 s in another, in no worker.
+
+    Each bit of the seconds is a word of the routing key: a level's queue takes a 1, a 0 goes past.
+    """
+    options = {
+        "task_default_queue_type": "quorum",
+        "task_default_exchange_type": "topic",
+        "broker_native_delayed_delivery_queue_type": kind,
+    }
+    quick = ("--concurrency=1", "--without-mingle", "--without-gossip")
+    with (
+        opened(broker, tmp_path, **options) as side,
+        side.worker(kind, *quick) as worker,
+        Connection(broker.uri) as connection,
+    ):
+        assert got(side.send("add", 1, 1)) == 2  # the worker has declared all
+        start = time.monotonic()
+        result = side.send("journey", countdown=3)
+        waiting = connection.default_channel.queue_declare(level_name(1), passive=True)
+        assert waiting.message_count == 1
+        journey = got(result)
+        assert time.monotonic() - start >= 3
+        assert worker.stop() == 0
+    key = side.configuration["task_default_routing_key"]
+    assert journey == {
+        "exchange": "celery_delayed_delivery",
+        "routing_key": ".".join("0" * 26 + "11") + f".{key}",
+        "deaths": [["celery_delayed_0", "expired", 1], ["celery_delayed_1", "expired", 1]],
+    }
+
+
+@pytest.fixture
+def no_delayed_delivery(broker: Broker) -> Iterator[None]:
+    """See that nothing of native delayed delivery is there, before and after."""
+    with Connection(broker.uri) as connection:
+        remove_delayed_delivery(connection.default_channel)
+        yield
+        remove_delayed_delivery(connection.default_channel)
+
+
+def remove_delayed_delivery(channel: Any) -> None:
+    """Delete the queues and exchanges of native delayed delivery."""
+    levels = [level_name(number) for number in range(MAX_NUMBER_OF_BITS_TO_USE)]
+    for queue in levels:
+        channel.queue_delete(queue)
+    for exchange in (*levels, CELERY_DELAYED_DELIVERY_EXCHANGE):
+        channel.exchange_delete(exchange)
