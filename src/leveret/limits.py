@@ -154,6 +154,9 @@ DEAD_LETTER_RETRY_MS: Final = 1000
 #: How often a message of a quorum queue may come back where nothing else is set (RabbitMQ 4).
 DELIVERY_LIMIT_QUORUM: Final = 20
 
+#: The longest expiration of a message, in ms: ten years, as RabbitMQ.
+EXPIRATION_MS_MAX: Final = 315_360_000_000
+
 # -- store -----------------------------------------------------------------------------------------
 
 #: Bytes appended to the journal that are not synced yet; beyond it publishers are not read.

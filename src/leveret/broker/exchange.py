@@ -52,6 +52,8 @@ class Exchange:
         self.deleted = False
         #: True where routing keys are matched by words, so that a vhost may ask for strict ones.
         self.has_patterns = False
+        #: False where the type does not look at routing keys: it is asked once for several.
+        self.looks_at_keys = True
         #: The group of the journal that holds its definition.
         self.define_group: i64 = 0
         self.published_in: i64 = 0
@@ -110,6 +112,8 @@ class Routing:
     def __init__(self, routing_key: str, properties: bytes) -> None:
         self.routing_key = routing_key
         self.properties = properties
+        #: The keys of the headers CC and BCC.
+        self.more_keys: list[str] = []
         self.queues: list[Queue] = []
         self.dynamic = False
         self._headers: dict[str, object] | None = None
@@ -156,7 +160,17 @@ class Routing:
             current = self._pending.pop()
             self._matched = False
             current.route(self)
+            if self.more_keys and current.looks_at_keys:
+                self._route_more(current)
             if not self._matched and current.alternate:
                 alternate = exchanges.get(current.alternate)
                 if alternate is not None:
                     self._visit(alternate)
+
+    def _route_more(self, exchange: Exchange) -> None:
+        """Route by the other keys too; all together count as one for an alternate exchange."""
+        first = self.routing_key
+        for key in self.more_keys:
+            self.routing_key = key
+            exchange.route(self)
+        self.routing_key = first

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
+from leveret.broker.expiration import expiration_ms
 from leveret.broker.timers import NO_DEADLINE, Timed
 from leveret.limits import SLICE_MESSAGES
-from leveret.wire.properties import property_expiration
 
 if TYPE_CHECKING:
     from leveret.broker.classic import ClassicQueue
@@ -35,9 +35,8 @@ def deadline_of(message: Message, queue_ttl_ms: i64) -> i64:
     """Return when `message` expires in a queue of that TTL, in ms; NO_DEADLINE if it never does."""
     ttl = queue_ttl_ms
     if message.properties[0] & EXPIRATION_FLAG:
-        text = property_expiration(message.properties)
-        if text is not None and text.isascii() and text.isdigit() and len(text) < 16:
-            own: i64 = int(text)
+        own = expiration_ms(message.properties)
+        if own >= 0:
             ttl = own if ttl < 0 else min(ttl, own)
     return NO_DEADLINE if ttl < 0 else message.timestamp_ms + ttl
 

@@ -15,6 +15,7 @@ from leveret.broker.binding import Binding
 from leveret.broker.classic import ClassicQueue
 from leveret.broker.exchange import Exchange, Routing
 from leveret.broker.queue import REFUSE, TAKE, Queue
+from leveret.broker.replies import REPLY_PREFIX
 from leveret.broker.vhost_queues import VhostQueues
 from leveret.broker.vhost_state import Ids, clean_name
 from leveret.message import Message
@@ -57,13 +58,35 @@ class Vhost(VhostQueues):
     def route(self, exchange: Exchange, routing_key: str, properties: bytes) -> Routing:
         """Return where a message goes; see `Routing` for how long the answer holds."""
         routing = Routing(routing_key, properties)
-        if not exchange.name:
-            queue = self.queues.get(routing_key)
-            if queue is not None:
-                routing.take_queue(queue)
-            return routing
-        routing.run(exchange, self.exchanges)
+        if exchange.name:
+            routing.run(exchange, self.exchanges)
+        else:
+            self._route_to_queue(routing, routing_key)
         return routing
+
+    def route_copies(
+        self, exchange: Exchange, routing_key: str, more_keys: list[str], properties: bytes
+    ) -> Routing:
+        """Return where a message with more keys than one goes (behaviour 23)."""
+        routing = Routing(routing_key, properties)
+        if exchange.name:
+            routing.more_keys = more_keys
+            routing.run(exchange, self.exchanges)
+        else:
+            self._route_to_queue(routing, routing_key)
+            for key in more_keys:
+                self._route_to_queue(routing, key)
+        return routing
+
+    def _route_to_queue(self, routing: Routing, name: str) -> None:
+        """Route by the default exchange: to the queue, or the waiting channel, of that name."""
+        queue = self.queues.get(name)
+        if queue is None and name.startswith(REPLY_PREFIX):
+            # An address ends with its channel, and nothing that is remembered hears of that.
+            routing.dynamic = True
+            queue = self.replies.queues.get(name)
+        if queue is not None:
+            routing.take_queue(queue)
 
     def publish(self, message: Message, queues: list[Queue]) -> i64:
         """Put `message` into `queues`; return RECORDED and REJECTED, as far as they are so."""

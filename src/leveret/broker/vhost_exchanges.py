@@ -13,6 +13,7 @@ from leveret.broker.arguments import Arguments, check_same, differs
 from leveret.broker.binding import Binding, binding_identity
 from leveret.broker.exchange import Exchange
 from leveret.broker.exchanges import check_exchange_type, make_exchange
+from leveret.broker.replies import is_reply_name
 from leveret.broker.turn import Link
 from leveret.broker.vhost_metadata import VhostMetadata
 from leveret.broker.vhost_state import clean_name
@@ -153,6 +154,8 @@ class VhostExchanges(VhostMetadata):
         source_name = clean_name(source_name)
         destination_name = clean_name(destination_name)
         self._check_bindable(source_name, destination_name, to_queue)
+        if to_queue and is_reply_name(destination_name):
+            raise AccessRefused(f"cannot bind direct reply-to {self.queue_label(destination_name)}")
         if to_queue:
             self.queue(destination_name, link)
         else:

@@ -172,7 +172,7 @@ class VhostQueues(VhostExchanges):
 
     def drop_queue(self, queue: Queue) -> i64:
         """Delete `queue` with its bindings; its consumers are told.  Return what waited."""
-        if queue.deleted:
+        if queue.deleted or self.replies.close(queue):
             return 0
         queue.deleted = True
         waiting = queue.ready_count()

@@ -16,6 +16,7 @@ from mypy_extensions import i64, mypyc_attr
 from leveret.broker.exchange import Exchange
 from leveret.broker.exchanges import make_exchange
 from leveret.broker.queue import Queue
+from leveret.broker.replies import Replies
 from leveret.broker.turn import Link, Turn
 from leveret.errors import NotFound, ResourceLocked
 from leveret.limits import (
@@ -75,6 +76,7 @@ class VhostState:
         self.removed_group: i64 = 0
         self.exchanges: dict[str, Exchange] = {}
         self.queues: dict[str, Queue] = {}
+        self.replies = Replies()
         for exchange_name, kind in _PREDECLARED:
             self.exchanges[exchange_name] = make_exchange(
                 exchange_name, kind, True, False, False, {}

@@ -77,6 +77,8 @@ class Channel(Outlet):
         #: basic.qos for the consumers to come.
         self.prefetch_next: i64 = 0
         self.last_queue = ""
+        #: Where replies to its requests arrive, once it consumes them (`broker.replies`).
+        self.replies: Queue | None = None
         # Deliveries.
         self.delivery_tag: i64 = 0
         self.unacked = UnackedList()
@@ -299,6 +301,8 @@ class Channel(Outlet):
             queue = consumer.queue
             if not queue.deleted:
                 queue.unsubscribe(consumer)
+        if self.replies is not None:
+            self.vhost.drop_queue(self.replies)
         self.requeue(settled)
         self.requeue(self.unacked.take_all())
         for consumer in consumers:

@@ -29,6 +29,7 @@ from leveret.limits import ROUTES_CACHED_MAX, TX_BYTES_MAX, TX_MESSAGES_MAX
 from leveret.message import Address, Message
 from leveret.routing.keys import check_strict_routing_key
 from leveret.session.channel import CONFIRM, NO_CONTENT, TX, Channel, TxPublish
+from leveret.session.inspect import INSPECTED, INSPECTED_LOW, inspect
 from leveret.wire.frames import write_method
 from leveret.wire.methods import BasicReturn
 from leveret.wire.properties import skim_properties
@@ -98,17 +99,26 @@ def accept(
 ) -> None:
     """Route one message and put it into its queues, its transaction, or nowhere.
 
-    Raises: NotFound (404), AccessRefused (403), NotImplementedFault (540), SyntaxFault (502).
+    Raises: NotFound (404), AccessRefused (403), PreconditionFailed (406), NotImplementedFault
+    (540), SyntaxFault (502).
     """
     connection = channel.connection
     route = connection.routes.get(arguments)
     vhost = channel.vhost
     if route is None or route.revision != vhost.revision:
         route = resolve(channel, arguments)
+    more_keys: list[str] | None = None
+    if properties[0] & INSPECTED or properties[1] & INSPECTED_LOW:
+        inspected = inspect(channel, properties)
+        if inspected is not None:
+            properties = inspected.properties
+            more_keys = inspected.more_keys
     turn = connection.turn
     message = Message(route.address, properties, body, turn.now_ms, persistent)
     queues = route.queues
-    if route.dynamic:
+    if more_keys:
+        queues = _route_copies(channel, route, more_keys, properties)
+    elif route.dynamic:
         queues = vhost.route(route.exchange, route.routing_key, properties).queues
     route.exchange.published_in += 1
     connection.published += 1
@@ -132,6 +142,18 @@ def reached(queues: list[Queue]) -> bool:
         if not queue.is_tap:
             return True
     return False
+
+
+def _route_copies(
+    channel: Channel, route: Route, more_keys: list[str], properties: bytes
+) -> list[Queue]:
+    """Return the queues of a message that has the headers CC or BCC."""
+    vhost = channel.vhost
+    exchange = route.exchange
+    if vhost.strict_keys and exchange.has_patterns:
+        for key in more_keys:
+            check_strict_routing_key(key)
+    return vhost.route_copies(exchange, route.routing_key, more_keys, properties).queues
 
 
 def _hold(channel: Channel, message: Message, queues: list[Queue], mandatory: bool) -> None:

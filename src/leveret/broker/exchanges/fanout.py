@@ -9,6 +9,10 @@ from leveret.broker.exchange import Exchange, Routing
 class FanoutExchange(Exchange):
     """Needs no index: the bindings themselves are the answer."""
 
+    def start_index(self) -> None:
+        """Say that keys mean nothing."""
+        self.looks_at_keys = False
+
     def add(self, binding: Binding) -> None:
         """Nothing to index."""
 

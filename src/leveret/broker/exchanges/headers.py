@@ -16,8 +16,9 @@ class HeadersExchange(Exchange):
     matchers: dict[Binding, HeadersMatcher]
 
     def start_index(self) -> None:
-        """Start without bindings."""
+        """Start without bindings; keys mean nothing."""
         self.matchers = {}
+        self.looks_at_keys = False
 
     def add(self, binding: Binding) -> None:
         """Prepare the matcher of `binding`.

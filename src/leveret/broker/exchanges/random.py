@@ -34,6 +34,7 @@ class RandomExchange(Exchange):
     def start_index(self) -> None:
         """Start without bindings."""
         self.listed = []
+        self.looks_at_keys = False
         self.places = {}
         self.state = ring_hash(self.name.encode("utf-8", "surrogateescape"))
 

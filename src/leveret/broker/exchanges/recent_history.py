@@ -77,6 +77,7 @@ class RecentHistoryExchange(Exchange):
     def start_index(self) -> None:
         """Start without a history.  Raises: PreconditionFailed (406) for a length that is none."""
         self.history = None
+        self.looks_at_keys = False
         length = self.arguments.get("x-recent-history-length", HISTORY_MESSAGES)
         if not isinstance(length, int) or not is_int(length) or length < 1:
             raise PreconditionFailed(

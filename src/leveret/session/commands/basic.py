@@ -6,11 +6,13 @@ from mypy_extensions import i64
 
 from leveret.broker.classic import ClassicQueue
 from leveret.broker.consumer import Consumer, consumer_priority
+from leveret.broker.replies import REPLY_NAME
 from leveret.errors import NotAllowed, NotImplementedFault, PreconditionFailed, ResourceLocked
 from leveret.limits import CONSUMERS_PER_CHANNEL_MAX, UNACKED_PER_CHANNEL_MAX
 from leveret.session.channel import ACK, REJECT, REQUEUE, TX, Channel, TxSettle
 from leveret.session.commands.queue import queue_name
 from leveret.session.own_headers import own_headers
+from leveret.session.replies import open_replies
 from leveret.session.unacked import Unacked
 from leveret.wire.buffer import BytesWriter
 from leveret.wire.frames import write_method
@@ -138,9 +140,13 @@ def _get(channel: Channel, method: BasicGet) -> None:
 
 def _consume(channel: Channel, method: BasicConsume) -> None:
     connection = channel.connection
-    name = queue_name(channel, method.queue)
-    connection.access.read("queue", name)
-    queue = channel.vhost.queue(name, connection)
+    if method.queue == REPLY_NAME:
+        queue = open_replies(channel, method.no_ack)
+        name = queue.name
+    else:
+        name = queue_name(channel, method.queue)
+        connection.access.read("queue", name)
+        queue = channel.vhost.queue(name, connection)
     tag = method.consumer_tag or f"amq.ctag-{connection.tokens.token()}"
     if tag in channel.consumers:
         raise NotAllowed(f"attempt to reuse consumer tag '{tag}'")

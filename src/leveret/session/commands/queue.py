@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from leveret.broker.queue import Queue
+from leveret.broker.replies import is_reply_name
 from leveret.broker.vhost import clean_name
 from leveret.errors import NotFound
 from leveret.session.channel import Channel
 from leveret.session.commands.exchange import check_binding
+from leveret.session.replies import declare_replies
 from leveret.wire.method import Method
 from leveret.wire.methods import (
     QueueBind,
@@ -69,6 +71,9 @@ def queue_name(channel: Channel, name: str) -> str:
 
 def _declare(channel: Channel, method: QueueDeclare) -> None:
     connection = channel.connection
+    if is_reply_name(method.queue):
+        declare_replies(channel, method)
+        return
     if method.passive:
         name = queue_name(channel, method.queue)
         connection.access.see("queue", name)

@@ -1,0 +1,112 @@
+"""The headers CC and BCC: more routing keys of a message (behaviour 23).
+
+A message goes wherever its routing key, or one of these, leads, once to each queue.  BCC is taken
+out before the message is stored; CC stays.  The property bytes are searched, not decoded.
+
+Source: RabbitMQ's sender-selected distribution.  RabbitMQ skips what is no string in such an
+array; here it is refused, because a copy that nobody gets is a mistake.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from leveret.errors import PreconditionFailed
+from leveret.limits import SHORT_STRING_BYTES_MAX
+from leveret.wire.buffer import read_i32_be
+from leveret.wire.edit import edit_headers
+from leveret.wire.properties import HEADERS, find_property
+from leveret.wire.tables import value_end
+
+CC: Final = b"CC"
+BCC: Final = b"BCC"
+
+_ARRAY: Final = 0x41
+_STRING: Final = 0x53
+
+#: RabbitMQ's names of the types of a table's values, as they stand in its error.
+_NAMES: Final = {
+    "A": "array",
+    "B": "unsignedbyte",
+    "D": "decimal",
+    "F": "table",
+    "I": "signedint",
+    "L": "unsignedlong",
+    "S": "longstr",
+    "T": "timestamp",
+    "V": "void",
+    "b": "byte",
+    "d": "double",
+    "f": "float",
+    "i": "unsignedint",
+    "l": "long",
+    "s": "short",
+    "t": "bool",
+    "u": "unsignedshort",
+    "x": "binary",
+}
+
+
+def may_name_copies(properties: bytes) -> bool:
+    """Tell, for little, whether there may be a CC or BCC header; False is certain."""
+    return CC in properties
+
+
+def copy_keys(properties: bytes) -> list[str]:
+    """Return the routing keys in the headers CC and BCC of legal property bytes.
+
+    Raises: PreconditionFailed (406) for anything but arrays of strings of at most 255 bytes.
+    """
+    keys: list[str] = []
+    at = find_property(properties, HEADERS)
+    if at < 0:
+        return keys
+    end: i64 = at + 4 + i64(read_i32_be(properties, at))
+    position: i64 = at + 4
+    while position < end:
+        value: i64 = position + 1 + i64(properties[position])
+        name = properties[position + 1 : value]
+        if name in (CC, BCC):
+            _read_keys(properties, value, name, keys)
+        position = value_end(properties, value)
+    return keys
+
+
+def without_bcc(properties: bytes) -> bytes:
+    """Return legal property bytes without the header BCC."""
+    return edit_headers(properties, [BCC], {})
+
+
+def _read_keys(data: bytes, place: i64, name: bytes, keys: list[str]) -> None:
+    """Append the keys of the array whose type is at `place` to `keys`."""
+    if data[place] != _ARRAY:
+        raise _unacceptable(name, data[place])
+    end = value_end(data, place)
+    position: i64 = place + 5
+    while position < end:
+        if data[position] != _STRING:
+            raise _unacceptable(name, data[position])
+        size: i64 = i64(read_i32_be(data, position + 1))
+        if size > SHORT_STRING_BYTES_MAX:
+            raise PreconditionFailed(
+                f"invalid message: a routing key in {name.decode()} has {size} bytes, more than "
+                f"{SHORT_STRING_BYTES_MAX}"
+            )
+        start: i64 = position + 5
+        try:
+            keys.append(data[start : start + size].decode("utf-8"))
+        except UnicodeDecodeError:
+            raise PreconditionFailed(
+                f"invalid message: a routing key in {name.decode()} is not UTF-8"
+            ) from None
+        position = start + size
+
+
+def _unacceptable(name: bytes, kind: int) -> PreconditionFailed:
+    """Return the error of a value of a type that stands for no routing key."""
+    return PreconditionFailed(
+        f'invalid message: {{unacceptable_type_in_header,"{name.decode()}",'
+        f"{_NAMES.get(chr(kind), 'unknown')}}}"
+    )

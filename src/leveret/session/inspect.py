@@ -1,0 +1,91 @@
+"""What the properties of a publish can mean to the broker: the slow path of `publish`.
+
+Two bytes of property flags tell whether a message needs it.  The order of the checks is RabbitMQ's:
+reply_to, user_id, expiration, then the headers CC and BCC.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from leveret.broker.copies import copy_keys, may_name_copies, without_bcc
+from leveret.broker.expiration import check_expiration
+from leveret.broker.replies import REPLY_NAME
+from leveret.errors import PreconditionFailed
+from leveret.wire.edit import with_text
+from leveret.wire.properties import (
+    EXPIRATION,
+    HEADERS,
+    REPLY_TO,
+    USER_ID,
+    find_property,
+    property_text,
+)
+
+if TYPE_CHECKING:
+    from leveret.session.channel import Channel
+
+_HEADERS: Final = HEADERS >> 8
+_REPLY_TO: Final = REPLY_TO >> 8
+_EXPIRATION: Final = EXPIRATION >> 8
+
+#: The flags, in the first and the second byte, of the properties that are looked at.
+INSPECTED: Final = _HEADERS | _REPLY_TO | _EXPIRATION
+INSPECTED_LOW: Final = USER_ID
+
+#: The reply_to that asks for an address, as a short string.
+_ASKS: Final = bytes((len(REPLY_NAME),)) + REPLY_NAME.encode()
+
+
+@final
+class Inspected:
+    """What is different with a message: the properties to keep, and more keys to route by."""
+
+    def __init__(self, properties: bytes, more_keys: list[str]) -> None:
+        self.properties: Final = properties
+        self.more_keys: Final = more_keys
+
+
+def inspect(channel: Channel, properties: bytes) -> Inspected | None:
+    """Judge legal property bytes; return None where the message is to be taken as it is.
+
+    Raises: PreconditionFailed (406) for reply_to without a consumer of replies, another user_id
+    than the login's, an expiration that is no number, CC or BCC that are no arrays of strings.
+    """
+    flags: i64 = properties[0]
+    kept = properties
+    if flags & _REPLY_TO:
+        kept = _with_address(channel, properties)
+    if properties[1] & USER_ID:
+        _check_user(channel, properties)
+    if flags & _EXPIRATION:
+        check_expiration(properties)
+    if flags & _HEADERS and may_name_copies(properties):
+        return Inspected(without_bcc(kept), copy_keys(kept))
+    return None if kept is properties else Inspected(kept, [])
+
+
+def _with_address(channel: Channel, properties: bytes) -> bytes:
+    """Write the address of the channel's replies over the name that asks for one."""
+    place = find_property(properties, REPLY_TO)
+    if properties[place : place + len(_ASKS)] != _ASKS:
+        return properties
+    queue = channel.replies
+    if queue is None or queue.deleted:
+        raise PreconditionFailed("fast reply consumer does not exist")
+    return with_text(properties, REPLY_TO, queue.name)
+
+
+def _check_user(channel: Channel, properties: bytes) -> None:
+    """Refuse a user_id that is not the login's, unless the user may speak for others."""
+    connection = channel.connection
+    claimed = property_text(properties, USER_ID)
+    if claimed == connection.user:
+        return
+    user = connection.broker.users.by_name.get(connection.user)
+    if user is None or "impersonator" not in user.tags:
+        raise PreconditionFailed(
+            f"user_id property set to '{claimed}' but authenticated user was '{connection.user}'"
+        )
