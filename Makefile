@@ -23,7 +23,7 @@ PIP := -m pip --disable-pip-version-check --quiet
 PYTEST := -m pytest --hypothesis-profile=ci
 SLOW := crash or differential or interop or spark
 
-.PHONY: help setup demo serve test check differential bench fmt clean
+.PHONY: help setup demo serve test check differential model bench fmt clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -46,6 +46,9 @@ check: setup ## everything that must hold before a change lands
 differential: .venv/.built ## the same scripts on RabbitMQ and on Leveret (ARGS="-k tx")
 	.ci/packages rabbitmq-server
 	LEVERET_EXPECT_BUILD=compiled .venv/bin/python $(PYTEST) tests/differential tests/house/test_differences.py $(ARGS)
+
+model: .venv/.built ## 100,000 steps of the broker against the reference broker (ARGS="--seed 7")
+	.venv/bin/python tests/model/runs.py $(ARGS)
 
 bench: .venv/.built .venv-pure/.built ## speed beside RabbitMQ, cold start, memory (ARGS="--only durable")
 	.ci/packages rabbitmq-server

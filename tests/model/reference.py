@@ -1,0 +1,565 @@
+"""The reference broker: what RabbitMQ's documentation says, as plainly as it can be written.
+
+Its methods do what a client's methods do and claim what must be heard of it (`heard`).  Where
+RabbitMQ leaves something open (which of several ready consumers gets a message, which of two queues
+hands out first) it follows what was heard and judges whether that was allowed.
+
+Not here: bytes, syncs, files and anything fast.  Nothing of Leveret is imported.
+
+Invariants: between two steps no queue has both a message that waits and a consumer that takes it;
+a message that waits is not expired.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from model.channel import Channel, Confirm, Delivery, Publish, Settle
+from model.dead_letter import circle, died
+from model.exchange import DEFAULT
+from model.heard import At, Difference, Heard
+from model.queue import Consumer, Entry, Message, Queue
+from model.topology import Topology
+from raw import Method
+
+
+class Refused(Exception):
+    """A method that closes its channel."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+class Reference(Topology):
+    """The whole state of a broker with one vhost."""
+
+    def __init__(self, now_ms: int) -> None:
+        super().__init__()
+        self.now_ms = now_ms
+        self.channels: dict[At, Channel] = {}
+        #: Consumers whose client must be told of their end.
+        self.notices: list[Consumer] = []
+        #: The moment of an expiry that is under way, by which ties are told.
+        self.moment: int | None = None
+        self.moments = 0
+
+    # -- queues ------------------------------------------------------------------------------------
+
+    def queue(self, at: At, name: str) -> Queue:
+        """A queue that a connection may use.  Raises: Refused."""
+        queue = self.queues.get(name)
+        if queue is None:
+            raise Refused(404)
+        if queue.owner not in (None, at[0]):
+            raise Refused(405)
+        return queue
+
+    def declare(self, at: At, wanted: Queue, *, passive: bool = False) -> None:
+        """Make a queue, or find it as it was declared."""
+        try:
+            if wanted.name in self.queues or passive:
+                queue = self.queue(at, wanted.name)
+                if not passive:
+                    self._compare(queue, wanted)
+                queue.used_ms = self.now_ms
+            else:
+                queue = self.queues[wanted.name] = wanted
+        except Refused as refused:
+            self.refuse(at, refused.code)
+            return
+        counts = {"message_count": len(queue.ready()), "consumer_count": len(queue.consumers)}
+        self.answer(at, "queue.declare-ok", queue=queue.name, may_wait=True, **counts)
+
+    @staticmethod
+    def _compare(queue: Queue, wanted: Queue) -> None:
+        if queue.owner != wanted.owner:
+            raise Refused(405)
+        for name in ("durable", "auto_delete", "arguments"):
+            if getattr(queue, name) != getattr(wanted, name):
+                raise Refused(406)
+
+    def delete(self, at: At, name: str, *, if_unused: bool = False, if_empty: bool = False) -> None:
+        """Delete a queue; one that is not there is fine."""
+        count = 0
+        if name in self.queues:
+            try:
+                queue = self.queue(at, name)
+                if (if_unused and queue.consumers) or (if_empty and queue.ready()):
+                    raise Refused(406)
+            except Refused as refused:
+                self.refuse(at, refused.code)
+                return
+            count = len(queue.ready())
+            self._drop(queue)
+        self.answer(at, "queue.delete-ok", may_wait=True, message_count=count)
+
+    def _drop(self, queue: Queue) -> None:
+        queue.deleted = True
+        del self.queues[queue.name]
+        self.unbind_all(True, queue.name)
+        for consumer in queue.consumers:
+            del consumer.channel.consumers[consumer.tag]
+            self.notices.append(consumer)
+        queue.consumers.clear()
+        queue.entries.clear()
+
+    def purge(self, at: At, name: str) -> None:
+        """Drop what waits."""
+        try:
+            queue = self.queue(at, name)
+        except Refused as refused:
+            self.refuse(at, refused.code)
+            return
+        ready = queue.ready()
+        queue.entries = [entry for entry in queue.entries if entry.out]
+        self.answer(at, "queue.purge-ok", message_count=len(ready))
+
+    # -- publishing --------------------------------------------------------------------------------
+
+    def publish(self, at: At, message: Message, *, mandatory: bool = False) -> None:
+        """Take a message."""
+        channel = self.channels[at]
+        if message.exchange != DEFAULT:
+            exchange = self.exchanges.get(message.exchange)
+            if exchange is None or exchange.internal:
+                self.refuse(at, 404 if exchange is None else 403)
+                return
+        queues = self.route(message)
+        if channel.mode == "tx":
+            channel.publishes.append(Publish(message, queues, mandatory))
+            return
+        returned = self._return(at, message) if mandatory and not queues else 0
+        accepted, recorded = self._enqueue_all(queues, message)
+        if channel.mode == "confirm":
+            channel.published += 1
+            channel.confirms[channel.published] = Confirm(
+                "ack" if accepted else "nack", "recorded" if recorded else "memory", returned
+            )
+
+    def _return(self, at: At, message: Message) -> int:
+        event = self.next_reply(at, "basic.return")
+        self.saw("return")
+        got = event.claim()
+        expected = {"code": 312, "exchange": message.exchange, "routing_key": message.keys[0]}
+        self.same_content(got, message.body, message.properties)
+        if any(got.fields[name] != value for name, value in expected.items()):
+            raise Difference(f"{at}: expected a return of {expected}, heard {got}")
+        return event.place
+
+    def _enqueue_all(self, queues: list[Queue], message: Message) -> tuple[bool, bool]:
+        """Put a message into queues; tell whether all took it and whether one recorded it."""
+        accepted, recorded = True, False
+        for queue in queues:
+            if queue.deleted:
+                continue
+            if self._enqueue(queue, message):
+                recorded = recorded or (queue.recorded and message.persistent)
+            else:
+                accepted = False
+        return accepted, recorded
+
+    def _enqueue(self, queue: Queue, message: Message, source: str = "") -> bool:
+        """Put a message at the tail; tell whether the queue took it."""
+        if queue.overflow != "drop-head" and queue.overflows(1, len(message.body)):
+            self.saw(queue.overflow)
+            if queue.overflow == "reject-publish-dlx":
+                self._dead_letter(queue, message, "maxlen")
+            return False
+        tie = (self.moment, source) if self.moment is not None and source else None
+        at_once = not queue.ready() and self._surely_ready(queue)
+        entry = queue.entry_of(message, self.now_ms, tie)
+        self._dispatch(queue)
+        if at_once and entry in queue.ready():
+            raise Difference(f"{message} was not handed out at once: {self.heard.left()}")
+        self._settle_down(queue)
+        return True
+
+    @staticmethod
+    def _surely_ready(queue: Queue) -> bool:
+        """Whether a consumer takes a message whatever other queues hand to its channel."""
+        return any(one.no_ack or not one.channel.prefetch for one in queue.takers())
+
+    def _settle_down(self, queue: Queue) -> None:
+        """Let go of what is expired, then of what is too much."""
+        self._expire(queue)
+        while queue.overflow == "drop-head" and queue.overflows():
+            entry = queue.ready()[0]
+            queue.entries.remove(entry)
+            self._dead_letter(queue, entry.message, "maxlen")
+
+    def _expire(self, queue: Queue) -> None:
+        due = [entry for entry in queue.entries
+               if not entry.out and entry.expires_ms is not None
+               and entry.expires_ms <= self.now_ms]  # fmt: skip
+        for entry in sorted(due, key=lambda one: (one.expires_ms, one.place)):
+            queue.entries.remove(entry)
+            self._dead_letter(queue, entry.message, "expired")
+
+    # -- dead letters ------------------------------------------------------------------------------
+
+    def _dead_letter(self, queue: Queue, message: Message, reason: str) -> None:
+        """Hand a message that a queue lets go to its dead letter exchange."""
+        self.saw(reason)
+        name = queue.arguments.get("x-dead-letter-exchange")
+        if name is None or (name != DEFAULT and name not in self.exchanges):
+            return
+        dead = died(queue, message, reason, name, self.now_ms)
+        self.saw("dead letter" if len(dead.deaths) == 1 else "dead letter of another death")
+        for target in self.route(dead):
+            if reason == "rejected" or not circle(target.name, dead.deaths):
+                self._enqueue(target, dead, queue.name)
+            else:
+                self.saw("circle")
+
+    # -- consuming ---------------------------------------------------------------------------------
+
+    def consume(self, at: At, name: str, consumer: Consumer) -> None:
+        """Add a consumer."""
+        try:
+            queue = consumer.queue = self.queue(at, name)
+            alone = any(other.exclusive for other in queue.consumers)
+            if alone or (consumer.exclusive and (queue.consumers or queue.single)):
+                raise Refused(403)
+        except Refused as refused:
+            self.refuse(at, refused.code)
+            return
+        consumer.prefetch = consumer.channel.prefetch_next
+        self.answer(at, "basic.consume-ok", consumer_tag=consumer.tag)
+        consumer.channel.consumers[consumer.tag] = consumer
+        queue.join(consumer)
+        self._dispatch(queue)
+
+    def cancel(self, at: At, tag: str) -> None:
+        """End a consumer; an unknown one is fine."""
+        consumer = self.channels[at].consumers.pop(tag, None)
+        if consumer is not None:
+            self._leave(consumer)
+        self.answer(at, "basic.cancel-ok", may_wait=True, consumer_tag=tag)
+
+    def _leave(self, consumer: Consumer) -> None:
+        queue = consumer.queue
+        if queue.deleted:
+            return
+        queue.leave(consumer)
+        queue.used_ms = self.now_ms
+        if queue.auto_delete and not queue.consumers:
+            self._drop(queue)
+        else:
+            self._dispatch(queue)
+
+    def qos(self, at: At, count: int, *, all_together: bool) -> None:
+        """Set the prefetch."""
+        channel = self.channels[at]
+        if all_together:
+            channel.prefetch = count
+        else:
+            channel.prefetch_next = count
+        self.answer(at, "basic.qos-ok")
+
+    def get(self, at: At, name: str, *, no_ack: bool) -> None:
+        """Take one message."""
+        try:
+            queue = self.queue(at, name)
+            if queue.single:
+                raise Refused(405)
+        except Refused as refused:
+            self.refuse(at, refused.code)
+            return
+        queue.used_ms = self.now_ms
+        heads = queue.heads()
+        if not heads:
+            self.answer(at, "basic.get-empty")
+            return
+        got = self.next_reply(at, "basic.get-ok").claim()
+        entry = next((head for head in heads if head.message.body == got.body), heads[0])
+        self._same_delivery(got, entry, queue)
+        self._take(queue, entry, self.channels[at], got.delivery_tag, None, no_ack)
+        if got.message_count != len(queue.ready()):
+            raise Difference(f"{at}: {queue}, but {got.message_count} are said to be left")
+
+    def _dispatch(self, queue: Queue) -> None:
+        """Hand out what was heard to be handed out."""
+        while self._hand_out_one(queue):
+            pass
+
+    def _hand_out_one(self, queue: Queue) -> bool:
+        for consumer in queue.takers() if not queue.deleted else []:
+            event = self.heard.delivery(consumer.channel.at, consumer.tag)
+            if event is None:
+                continue
+            got = event.method
+            same = [head for head in queue.heads() if head.message.body == got.body]
+            # Heads of one body came by different ways: the one that is the same, if there is.
+            alike = [one for one in same if not self._wrong(got, one, queue)] or same
+            if alike:
+                self._same_delivery(event.claim(), alike[0], queue)
+                tag = got.delivery_tag
+                self._take(queue, alike[0], consumer.channel, tag, consumer, consumer.no_ack)
+                return True
+        return False
+
+    def _take(
+        self, queue: Queue, entry: Entry, channel: Channel, tag: int,
+        consumer: Consumer | None, no_ack: bool,
+    ) -> None:  # fmt: skip
+        if no_ack:
+            queue.entries.remove(entry)
+            return
+        entry.out, entry.holder, entry.tie = True, consumer, None
+        channel.unacked[tag] = Delivery(queue, entry, consumer)
+        if consumer is not None:
+            consumer.unacked += 1
+
+    def _same_delivery(self, got: Method, entry: Entry, queue: Queue) -> None:
+        wrong = self._wrong(got, entry, queue)
+        self.saw(got.name)
+        if entry.redelivered:
+            self.saw("redelivered" if entry.count else "perhaps redelivered")
+        if wrong:
+            raise Difference(f"of {queue} should come {entry}, came {got}: {wrong}")
+
+    def _wrong(self, got: Method, entry: Entry, queue: Queue) -> str:
+        message = entry.message
+        for name, value in (
+            ("exchange", message.exchange),
+            ("routing_key", message.keys[0]),
+            ("redelivered", entry.redelivered),
+        ):
+            if got.fields[name] != value:
+                return f"{name} is {got.fields[name]}"
+        properties = message.properties
+        if entry.count and queue.argument("delivery-limit") is not None:
+            headers = {**message.headers, "x-delivery-count": entry.count}
+            properties = {**properties, "headers": headers}
+        try:
+            self.same_content(got, message.body, properties)
+        except Difference as difference:
+            return str(difference)
+        return ""
+
+    # -- settling ----------------------------------------------------------------------------------
+
+    def settle(self, at: At, tag: int, *, multiple: bool, how: str) -> None:
+        """Ack, reject or requeue deliveries."""
+        channel = self.channels[at]
+        tags = [tag] if tag in channel.unacked else []
+        if multiple:
+            tags = [one for one in sorted(channel.unacked) if tag in (0, one) or one < tag]
+            if tag > channel.last_tag:
+                tags = []
+        if not tags and not (multiple and tag == 0):
+            self.refuse(at, 406)
+            return
+        deliveries = {one: channel.unacked.pop(one) for one in tags}
+        if channel.mode == "tx":
+            channel.settles.append(Settle(deliveries, how))
+        else:
+            self._settle(list(deliveries.values()), how)
+
+    def recover(self, at: At) -> None:
+        """Requeue all that is out on a channel."""
+        channel = self.channels[at]
+        deliveries = [channel.unacked[tag] for tag in sorted(channel.unacked)]
+        channel.unacked.clear()
+        self.answer(at, "basic.recover-ok")
+        self._settle(deliveries, "requeue")
+
+    def _settle(self, deliveries: list[Delivery], how: str) -> None:
+        for delivery in deliveries:
+            if delivery.consumer is not None:
+                delivery.consumer.unacked -= 1
+        deliveries = [one for one in deliveries if not one.queue.deleted]
+        if how == "requeue":
+            self._requeue(deliveries)
+            return
+        for delivery in deliveries:
+            delivery.queue.entries.remove(delivery.entry)
+        for delivery in deliveries:
+            if how == "reject":
+                self._dead_letter(delivery.queue, delivery.entry.message, "rejected")
+
+    def _requeue(self, deliveries: list[Delivery]) -> None:
+        for delivery in deliveries:
+            delivery.entry.out = False
+            delivery.entry.count += 1
+        for queue in dict.fromkeys(delivery.queue for delivery in deliveries):
+            limit = queue.argument("delivery-limit")
+            for entry in [one for one in queue.ready() if limit is not None and one.count > limit]:
+                queue.entries.remove(entry)
+                self._dead_letter(queue, entry.message, "delivery_limit")
+            self._settle_down(queue)
+
+    # -- transactions and confirms -----------------------------------------------------------------
+
+    def select(self, at: At, mode: str) -> None:
+        """Begin confirms or transactions."""
+        self.channels[at].mode = mode
+        self.answer(at, f"{mode}.select-ok")
+
+    def commit(self, at: At) -> None:
+        """Do what the transaction holds: publishes, then acks."""
+        channel = self.channels[at]
+        publishes, channel.publishes = channel.publishes, []
+        settles, channel.settles = channel.settles, []
+        for one in publishes:
+            if one.mandatory and not one.queues:
+                self._return(at, one.message)
+            self._enqueue_all(one.queues, one.message)
+        for settle in settles:
+            self._settle(list(settle.deliveries.values()), settle.how)
+        self.answer(at, "tx.commit-ok", may_wait=True)
+
+    def rollback(self, at: At) -> None:
+        """Forget the transaction: its deliveries are out again."""
+        channel = self.channels[at]
+        for settle in channel.settles:
+            channel.unacked |= settle.deliveries
+        channel.publishes, channel.settles = [], []
+        self.answer(at, "tx.rollback-ok", may_wait=True)
+
+    def sealed(self) -> None:
+        """Hear that what was recorded is about to be written."""
+        self._move_confirms("recorded", "sealed")
+
+    def synced(self) -> None:
+        """Hear that what was sealed is on the disk."""
+        self._move_confirms("sealed", "synced")
+
+    def _move_confirms(self, old: str, new: str) -> None:
+        for channel in self.channels.values():
+            for confirm in channel.confirms.values():
+                if confirm.state == old:
+                    confirm.state = new
+
+    # -- channels ----------------------------------------------------------------------------------
+
+    def open(self, at: At) -> None:
+        """Have a new channel."""
+        self.channels[at] = Channel(at)
+
+    def release(self, ats: list[At]) -> None:
+        """End channels: their consumers end, and what is out returns."""
+        channels = [self.channels.pop(at) for at in ats]
+        consumers = [one for channel in channels for one in channel.consumers.values()]
+        for consumer in consumers:
+            consumer.ended = True
+        for consumer in consumers:
+            self._leave(consumer)
+        for channel in channels:
+            held = {tag: one for settle in channel.settles
+                    for tag, one in settle.deliveries.items()}  # fmt: skip
+            deliveries = sorted((channel.unacked | held).items())
+            self._settle([delivery for _, delivery in deliveries], "requeue")
+
+    def lose(self, connection: int) -> None:
+        """End a connection."""
+        self.release([at for at in self.channels if at[0] == connection])
+        for queue in list(self.queues.values()):
+            if queue.owner == connection:
+                self._drop(queue)
+
+    # -- time --------------------------------------------------------------------------------------
+
+    def deadlines(self) -> list[int]:
+        """When something ends by itself."""
+        deadlines = [entry.expires_ms for queue in self.queues.values() for entry in queue.entries
+                     if not entry.out and entry.expires_ms is not None]  # fmt: skip
+        for queue in self.queues.values():
+            expires = queue.argument("expires")
+            if expires is not None and not queue.consumers:
+                deadlines.append(queue.used_ms + expires)
+        return deadlines
+
+    def pass_time(self, now_ms: int) -> None:
+        """Reach a moment: no deadline may lie between."""
+        self.now_ms = now_ms
+        self.moments += 1
+        self.moment = self.moments
+        for queue in list(self.queues.values()):
+            self._expire(queue)
+        self.moment = None
+        for queue in list(self.queues.values()):
+            expires = queue.argument("expires")
+            if expires is not None and not queue.consumers and queue.used_ms + expires <= now_ms:
+                self.saw("queue expired")
+                self._drop(queue)
+
+    # -- the end of a step -------------------------------------------------------------------------
+
+    def finish(self) -> None:
+        """Judge what is left of a step."""
+        for _ in self.channels:
+            # Again, because what one queue hands out may be why another may not.
+            for queue in self.queues.values():
+                self._dispatch(queue)
+        for consumer in self.notices:
+            event = self.heard.notice(consumer.channel.at, consumer.tag)
+            if event is not None:
+                event.claim()
+                self.saw("basic.cancel")
+            elif consumer.channel.at in self.channels:
+                raise Difference(f"nobody told {consumer.tag} of its end")
+        self.notices.clear()
+        for at, channel in self.channels.items():
+            self._judge_confirms(at, channel)
+            self._judge_tags(at, channel)
+        if left := self.heard.left():
+            raise Difference(f"heard for no reason: {left} {list(self.queues.values())}")
+        for queue in self.queues.values():
+            if queue.ready() and queue.takers():
+                raise Difference(f"not handed out to {queue.takers()[0].tag}: {queue}")
+        self.heard = Heard()
+
+    def _judge_confirms(self, at: At, channel: Channel) -> None:
+        for event in self.heard.confirms(at):
+            got = event.claim()
+            kind, tag = got.name.removeprefix("basic."), got.delivery_tag
+            numbers = [
+                one for one in channel.confirms if one == tag or (got.multiple and one < tag)
+            ]
+            if tag not in numbers:
+                raise Difference(f"{at}: a confirm of {tag}, which waits for none")
+            for number in numbers:
+                confirm = channel.confirms.pop(number)
+                self.saw(f"{kind} of a publish")
+                if confirm.kind != kind or confirm.state in ("recorded", "sealed"):
+                    raise Difference(f"{at}: {kind} of {number}, which is {confirm}")
+                if confirm.after > event.place:
+                    raise Difference(f"{at}: {kind} of {number} before its return")
+        if due := channel.due():
+            raise Difference(f"{at}: not confirmed: {due} of {channel.confirms}")
+        for confirm in channel.confirms.values():
+            confirm.after = 0
+
+    def _judge_tags(self, at: At, channel: Channel) -> None:
+        for event in self.heard.streams.get(at, []):
+            got = event.method
+            if got.name in ("basic.deliver", "basic.get-ok"):
+                channel.last_tag += 1
+                if got.delivery_tag != channel.last_tag:
+                    raise Difference(f"{at}: delivery tag {channel.last_tag} is {got.delivery_tag}")
+
+    # -- what a stop leaves ------------------------------------------------------------------------
+
+    def kept(self) -> Reference:
+        """A copy of what the disk holds if everything was synced."""
+        kept = Reference(self.now_ms)
+        for name, exchange in self.exchanges.items():
+            if exchange.durable:
+                kept.exchanges[name] = replace(exchange, bindings=[])
+        kept.queues = {one.name: one.kept() for one in self.queues.values() if one.recorded}
+        for exchange in self.exchanges.values():
+            for binding in exchange.bindings:
+                if kept.bindable(binding):
+                    kept.exchanges[exchange.name].bindings.append(binding)
+        return kept
+
+    def started(self, now_ms: int, *, clean: bool) -> None:
+        """Begin anew on what was kept."""
+        self.now_ms = now_ms
+        for queue in self.queues.values():
+            queue.used_ms = now_ms
+            for entry in queue.entries:
+                entry.uncertain = entry.uncertain or not clean
+            self._settle_down(queue)
