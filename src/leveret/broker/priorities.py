@@ -136,6 +136,18 @@ class PriorityReady(Ready):
         """Tell whether a message with this sequence waits."""
         return sequence in self.at
 
+    def look(self, sequence: i64) -> Returned | None:
+        """Return a message that waits, without taking it; None where it does not wait."""
+        return self.at.get(sequence)
+
+    def scattered(self) -> list[int]:
+        """Return the sequences of all that waits, in order."""
+        return sorted(int(sequence) for sequence in self.at)
+
+    def first_in_order(self) -> i64:
+        """Return the next sequence: none lies behind those of `scattered`."""
+        return self.next
+
     def remove(self, sequence: i64) -> Returned | None:
         """Take a message out wherever it is; None where it does not wait."""
         return self.at.pop(sequence, None)

@@ -61,6 +61,20 @@ class Ready:
         """Tell whether a message with this sequence waits."""
         return self.window.has(sequence) or self.returns.holds(sequence)
 
+    def look(self, sequence: i64) -> Returned | None:
+        """Return a message that waits, without taking it; None where it does not wait."""
+        if self.window.has(sequence):
+            return Returned(sequence, self.window.at(sequence), 0)
+        return self.returns.at(sequence)
+
+    def scattered(self) -> list[int]:
+        """Return the sequences that lie before `first_in_order`, in order."""
+        return self.returns.in_order()
+
+    def first_in_order(self) -> i64:
+        """Return the sequence from which on they lie without order of their own."""
+        return self.window.head_sequence
+
     def remove(self, sequence: i64) -> Returned | None:
         """Take a message out wherever it is; None where it does not wait."""
         if self.window.has(sequence):

@@ -103,6 +103,10 @@ class Window(MessageSource):
             return False
         return self.gaps == 0 or self.items[self.head + place] is not _TAKEN
 
+    def at(self, sequence: i64) -> Message:
+        """Return the message of a sequence that waits here."""
+        return self.items[self.head + sequence - self.head_sequence]
+
     def remove(self, sequence: i64) -> Message:
         """Return the message of a sequence that waits here, and leave a gap in its place."""
         if sequence == self.head_sequence:
@@ -201,6 +205,14 @@ class Returns(MessageSource):
     def holds(self, sequence: i64) -> bool:
         """Tell whether a message with this sequence waits here."""
         return sequence in self.sequences
+
+    def at(self, sequence: i64) -> Returned | None:
+        """Return the message of a sequence that waits here, or None."""
+        return self.sequences.get(sequence)
+
+    def in_order(self) -> list[int]:
+        """Return the sequences of what waits, in order."""
+        return sorted(int(sequence) for sequence in self.sequences)
 
     def waiting(self) -> list[Returned]:
         """Return what waits in the order of the sequences."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mypy_extensions import i64
 
+from leveret.broker.browse import make_browser
 from leveret.broker.classic import ClassicQueue
 from leveret.broker.consumer import Consumer, consumer_priority
 from leveret.broker.replies import REPLY_NAME
@@ -154,6 +155,8 @@ def _consume(channel: Channel, method: BasicConsume) -> None:
         raise PreconditionFailed(f"a channel has at most {CONSUMERS_PER_CHANNEL_MAX} consumers")
     where = channel.vhost.queue_label(name)
     priority = consumer_priority(method.arguments, where)
+    if method.arguments.get("x-browse", False) is not False:
+        queue = make_browser(queue, method.arguments["x-browse"], where)
     consumer = Consumer(
         channel,
         queue,
