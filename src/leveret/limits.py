@@ -157,6 +157,15 @@ DELIVERY_LIMIT_QUORUM: Final = 20
 #: The longest expiration of a message, in ms: ten years, as RabbitMQ.
 EXPIRATION_MS_MAX: Final = 315_360_000_000
 
+#: Keys that a queue with a deduplication header remembers by default, and at most.
+DEDUPLICATION_KEYS: Final = 1000
+DEDUPLICATION_KEYS_MAX: Final = 1_000_000
+
+#: What a queue keeps of acked messages where only a time is set, and what each counts beside its
+#: bytes: they lie in memory.
+RETAINED_BYTES_MAX: Final = 256 * 1024 * 1024
+RETAINED_OVERHEAD_BYTES: Final = 256
+
 # -- store -----------------------------------------------------------------------------------------
 
 #: Bytes appended to the journal that are not synced yet; beyond it publishers are not read.

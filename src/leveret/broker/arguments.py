@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from leveret.errors import PreconditionFailed
-from leveret.limits import TTL_MS_MAX
+from leveret.limits import DEDUPLICATION_KEYS_MAX, TTL_MS_MAX
 
 Arguments = dict[str, object]
 
@@ -27,6 +27,9 @@ _COUNTS: Final = (
     "x-delivery-limit",
     "x-stream-max-segment-size-bytes",
     "x-consumer-timeout",
+    "x-deduplication-window-size",
+    "x-deduplication-window-age",
+    "x-retain-acked-bytes",
 )
 _STRINGS: Final = (
     "x-dead-letter-exchange",
@@ -37,6 +40,8 @@ _STRINGS: Final = (
     "x-max-age",
     "x-dead-letter-strategy",
     "x-queue-leader-locator",
+    "x-deduplication-header",
+    "x-retain-acked",
 )
 #: Times in ms, which have a longest.
 _TIMES: Final = ("x-expires", "x-message-ttl")
@@ -59,7 +64,18 @@ _COMPARED: Final = (
     "x-delivery-limit",
     "x-max-age",
     "x-stream-max-segment-size-bytes",
+    "x-deduplication-header",
+    "x-deduplication-window-size",
+    "x-deduplication-window-age",
+    "x-retain-acked",
+    "x-retain-acked-bytes",
 )
+
+#: Arguments that a number of 0 makes no sense for.
+_POSITIVE: Final = ("x-expires", "x-deduplication-window-size", "x-deduplication-window-age")
+
+#: What a stream cannot have: nothing in it ends with an ack, and all of it stays.
+_NOT_OF_STREAMS: Final = ("x-deduplication-header", "x-retain-acked", "x-retain-acked-bytes")
 
 _AGE_UNITS_SECONDS: Final = {
     "Y": 31_536_000,
@@ -94,6 +110,15 @@ def age_seconds(text: str) -> int:
     return seconds
 
 
+def is_age(text: str) -> bool:
+    """Tell whether `age_seconds` understands `text`."""
+    try:
+        age_seconds(text)
+    except ValueError:
+        return False
+    return True
+
+
 def int_argument(arguments: Arguments, name: str) -> int:
     """Return a checked integer argument, or -1 where it is absent."""
     value = arguments.get(name)
@@ -122,11 +147,13 @@ def _check_count(value: object, name: str, where: str) -> None:
         return
     if name in _TIMES and value > TTL_MS_MAX:
         raise _invalid(name, where, f"{{value_too_large,{value}}}")
-    if value < 0 or (name == "x-expires" and value == 0):
+    if value < 0 or (name in _POSITIVE and value == 0):
         raise _invalid(
             name, where, "{value_" + ("zero" if value == 0 else "negative") + f",{value}}}"
         )
     if name == "x-max-priority" and value > 255:
+        raise _invalid(name, where, f"{{max_value_exceeded,{value}}}")
+    if name == "x-deduplication-window-size" and value > DEDUPLICATION_KEYS_MAX:
         raise _invalid(name, where, f"{{max_value_exceeded,{value}}}")
 
 
@@ -148,12 +175,14 @@ def _check_choices(arguments: Arguments, where: str) -> None:
         raise _invalid(
             "x-single-active-consumer", where, "{unacceptable_type," + type_name(single) + "}"
         )
-    age = arguments.get("x-max-age")
-    if isinstance(age, str):
-        try:
-            age_seconds(age)
-        except ValueError:
-            raise _invalid("x-max-age", where, '"invalid_max_age"') from None
+    for name in ("x-max-age", "x-retain-acked"):
+        age = arguments.get(name)
+        if isinstance(age, str) and not is_age(age):
+            raise _invalid(name, where, '"invalid_max_age"')
+    if kind == "stream":
+        for name in _NOT_OF_STREAMS:
+            if name in arguments:
+                raise _invalid(name, where, '"not supported by streams"')
     if "x-dead-letter-routing-key" in arguments and "x-dead-letter-exchange" not in arguments:
         raise _invalid("x-dead-letter-routing-key", where, "routing_key_but_no_dlx_defined")
 

@@ -90,6 +90,10 @@ class BrokerCheckpoint(CheckpointSource):
             out.define("redelivered", queue.redelivered_definition())
         if isinstance(queue, ChunkedQueue):
             yield
+            if isinstance(queue, ClassicQueue) and queue.deduplication is not None:
+                for window in queue.deduplication.definitions(queue.queue_id):
+                    out.define("deduplication", window)
+                    yield
             yield from self._hand_over_messages(out, queue)
         elif isinstance(queue, Stream):
             yield

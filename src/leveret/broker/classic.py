@@ -24,11 +24,13 @@ from leveret.broker.dead_letter import (
     REJECTED,
     DeadLetter,
 )
+from leveret.broker.deduplication import Deduplication, key_of
 from leveret.broker.expiry import EXPIRATION_FLAG, Expiry, deadline_of
 from leveret.broker.priorities import PriorityReady
-from leveret.broker.queue import REFUSE, TAKE
-from leveret.broker.queue_settings import DROP_HEAD, REJECT_PUBLISH_DLX
+from leveret.broker.queue import DROP, REFUSE, TAKE
+from leveret.broker.queue_settings import DROP_HEAD, REJECT_PUBLISH_DLX, UNSET
 from leveret.broker.ready import Ready
+from leveret.broker.retained import KEPT, Retained
 from leveret.broker.source import NOTHING, Returned
 from leveret.broker.timers import NO_DEADLINE
 from leveret.broker.turn import Turn
@@ -66,6 +68,11 @@ class ClassicQueue(ChunkedQueue):
         #: True while more waits than a limit that came later allows.
         self.shrinks = False
         self.expiry: Expiry | None = None
+        #: True where a message that has no room is refused.
+        self.rejects = False
+        self.deduplication: Deduplication | None = None
+        #: Acked messages that are kept to be put back.
+        self.retained: Retained | None = None
         #: Persistent messages that are handed out and not acked, by their sequences.
         self.out: dict[i64, Returned] = {}
         #: The sequence of the message that `get` took last.
@@ -84,17 +91,31 @@ class ClassicQueue(ChunkedQueue):
         super().configure(merged)
         settings = self.settings
         bounded = settings.length_max >= 0 or settings.bytes_max >= 0
-        self.screens = bounded and settings.overflow != DROP_HEAD
+        self.rejects = bounded and settings.overflow != DROP_HEAD
+        self.deduplication = settings.deduplication(self.deduplication)
+        self.screens = self.rejects or self.deduplication is not None
         self.adds_headers = settings.delivery_limit >= 0
-        self.shrinks = bounded and not self.screens and self._over()
+        self.shrinks = bounded and not self.rejects and self._over()
+        self._configure_retained()
         if self.expiry is not None or settings.message_ttl_ms >= 0:
             if self.expiry is None:
                 self.expiry = Expiry(self)
             self.expiry.rebuild()
-        self.bounded = bounded and not self.screens
+        self.bounded = bounded and not self.rejects
         self.special = self.bounded or self.expiry is not None
         if self.shrinks:
             self.mark()
+
+    def _configure_retained(self) -> None:
+        settings = self.settings
+        if self.retained is None and not settings.retains():
+            return
+        if self.retained is None:
+            self.retained = Retained(self)
+        if settings.retains():
+            self.retained.configure(settings.retain_acked_ms, settings.retain_acked_bytes)
+        else:
+            self.retained.configure(UNSET, 0)
 
     def publish(self, message: Message) -> i64:
         """Put `message` at the tail; return its sequence."""
@@ -119,6 +140,14 @@ class ClassicQueue(ChunkedQueue):
     def ready_bytes(self) -> i64:
         """Return the bytes of the messages that wait."""
         return self.bytes_ready
+
+    def retained_count(self) -> i64:
+        """Return how many acked messages are kept."""
+        return len(self.retained.messages) if self.retained is not None else 0
+
+    def retained_bytes(self) -> i64:
+        """Return what the acked messages that are kept count for their limit."""
+        return self.retained.size if self.retained is not None else 0
 
     def first(self) -> i64:
         """Return the sequence of the message that is next, or NOTHING."""
@@ -193,12 +222,29 @@ class ClassicQueue(ChunkedQueue):
 
     def is_full(self, message: Message) -> bool:
         """Tell whether `message` would exceed the limits of a queue that rejects."""
+        if not self.rejects:
+            return False
         settings = self.settings
         return (0 <= settings.length_max < self.ready.count() + 1) or (
             0 <= settings.bytes_max < self.bodies_ready + len(message.body)
         )
 
     def screen(self, message: Message) -> i64:
+        """Judge a message: DROP a duplicate, REFUSE what has no room, else TAKE it."""
+        deduplication = self.deduplication
+        if deduplication is None:
+            return self._screen_length(message)
+        now_ms = self.turn.now_ms
+        key = key_of(message, deduplication.header)
+        if key and deduplication.has(key, now_ms):
+            self.deduplicated += 1
+            return DROP
+        verdict = self._screen_length(message)
+        if key and verdict == TAKE:
+            deduplication.note(key, now_ms)
+        return verdict
+
+    def _screen_length(self, message: Message) -> i64:
         """Refuse what exceeds the limits, once all is handed out that can be (behaviour 26)."""
         if not self.is_full(message):
             return TAKE
@@ -245,7 +291,7 @@ class ClassicQueue(ChunkedQueue):
             consumer.outlet.deliver(consumer, message, sequence, count)
             if consumer.no_ack:
                 self.delivered_no_ack += 1
-                self._let_go(sequence, message)
+                self._finish(sequence, message)
             else:
                 self.delivered += 1
                 self._hold(sequence, message, count)
@@ -266,7 +312,7 @@ class ClassicQueue(ChunkedQueue):
         self.taken_sequence = sequence
         self.got += 1
         if no_ack:
-            self._let_go(sequence, message)
+            self._finish(sequence, message)
         else:
             self._hold(sequence, message, self.taken_count)
         if self.taken_count > 0:
@@ -280,7 +326,34 @@ class ClassicQueue(ChunkedQueue):
         if self.recorded and message.persistent:
             self.out[sequence] = Returned(sequence, message, count)
 
-    def _let_go(self, sequence: i64, message: Message) -> None:
+    def _finish(self, sequence: i64, message: Message) -> None:
+        """Let go of a message that was acked, or keep it where the queue retains such."""
+        retained = self.retained
+        if retained is None or not retained.wants(message):
+            self.let_go(sequence, message)
+            return
+        if self.recorded and message.persistent:
+            self.turn.journal.requeue(self.queue_id, sequence, KEPT)
+        retained.keep(sequence, message)
+
+    def rewind(self, timestamp_ms: i64) -> i64:
+        """Put back what is retained and was published at that time or later; return how many.
+
+        It lies at its old places, marked as redelivered.  What has expired stays where it is.
+        """
+        retained = self.retained
+        if retained is None or self.deleted:
+            return 0
+        taken = retained.take_since(timestamp_ms)
+        for item in taken:
+            if self.recorded and item.message.persistent:
+                self.turn.journal.requeue(self.queue_id, item.sequence, item.count)
+            self._put_back(item)
+        self.rewound += len(taken)
+        return len(taken)
+
+    def let_go(self, sequence: i64, message: Message) -> None:
+        """Forget a message for good, here and in the journal."""
         turn = self.turn
         turn.held_bytes -= message.size
         turn.held_messages -= 1
@@ -295,7 +368,7 @@ class ClassicQueue(ChunkedQueue):
             return
         self.acked += 1
         self._take_back(sequence, message)
-        self._let_go(sequence, message)
+        self._finish(sequence, message)
 
     def _take_back(self, sequence: i64, message: Message) -> None:
         """Count a message as handed out no more."""
@@ -320,14 +393,19 @@ class ClassicQueue(ChunkedQueue):
         if 0 <= limit <= count:
             self._die(sequence, message, count, DELIVERY_LIMIT)
             return
-        self.bytes_ready += message.size
-        self.bodies_ready += len(message.body)
-        self.ready.put(Returned(sequence, message, count + 1))
         if self.recorded and message.persistent:
             self.turn.journal.requeue(self.queue_id, sequence, count + 1)
+        self._put_back(Returned(sequence, message, count + 1))
+
+    def _put_back(self, item: Returned) -> None:
+        """Let a message wait again at its old place."""
+        message = item.message
+        self.bytes_ready += message.size
+        self.bodies_ready += len(message.body)
+        self.ready.put(item)
         if self.special:
-            self._note_deadline(sequence, message)
-            if self.bounded:
+            self._note_deadline(item.sequence, message)
+            if not self.rejects:
                 self._drop_head(SLICE_MESSAGES)
         if not self.listed:
             self.mark()
@@ -337,7 +415,7 @@ class ClassicQueue(ChunkedQueue):
     def _die(self, sequence: i64, message: Message, count: i64, reason: str) -> None:
         """Let go of a message that left its place, by way of the dead-letter exchange if any."""
         if self.settings.dead_letter_exchange is None:
-            self._let_go(sequence, message)
+            self.let_go(sequence, message)
             return
         if self.recorded and message.persistent:
             self.out[sequence] = Returned(sequence, message, count)
@@ -349,7 +427,7 @@ class ClassicQueue(ChunkedQueue):
             return
         self.out.pop(sequence, None)
         if not recorded and not self.deleted:
-            self._let_go(sequence, message)
+            self.let_go(sequence, message)
             return
         turn = self.turn
         turn.held_bytes -= message.size
@@ -394,6 +472,8 @@ class ClassicQueue(ChunkedQueue):
         self.ready.clear()
         self.out.clear()
         self.chunks = []
+        if self.retained is not None:
+            self.retained.clear()
         if self.expiry is not None:
             self.turn.timers.cancel(self.expiry)
         if self.expiry_of_queue is not None:
@@ -408,14 +488,19 @@ class ClassicQueue(ChunkedQueue):
     def live(self) -> list[Returned]:
         """Return the persistent messages, waiting and handed out, in the order of sequences."""
         live = [item for item in self.ready.waiting() if item.message.persistent]
+        if self.retained is not None:
+            live += self.retained.persistent()
         if self.out:
             live += list(self.out.values())
+        if self.out or self.retained is not None:
             live.sort(key=_sequence)
         return live
 
     def holds(self, sequence: i64) -> bool:
         """Tell whether a persistent message that `live` named is there still."""
-        return self.ready.has(sequence) or sequence in self.out
+        if self.ready.has(sequence) or sequence in self.out:
+            return True
+        return self.retained is not None and sequence in self.retained.messages
 
     def redelivered_definition(self) -> dict[str, object]:
         """Return what the journal holds of messages that may have been handed out before."""
@@ -423,6 +508,14 @@ class ClassicQueue(ChunkedQueue):
 
     def restore(self, returned: list[Returned], next_sequence: i64, unclean: bool) -> None:
         """Start with what the journal held, in the order of the sequences."""
+        held = len(returned)
+        kept = [item for item in returned if item.count == KEPT]
+        if kept:
+            returned = [item for item in returned if item.count != KEPT]
+            if self.retained is None:
+                self.retained = Retained(self)
+                self.retained.bytes_max = 0
+            self.retained.restore(kept)
         self.ready.fill(returned, next_sequence)
         size: i64 = 0
         bodies: i64 = 0
@@ -434,7 +527,7 @@ class ClassicQueue(ChunkedQueue):
         self.bytes_ready = size
         self.bodies_ready = bodies
         self.turn.held_bytes += size
-        self.turn.held_messages += len(returned)
+        self.turn.held_messages += held
         if unclean:
             self.redelivered_below = next_sequence
         self.shrinks = self.bounded and self._over()

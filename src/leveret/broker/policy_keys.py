@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from leveret.broker.arguments import Arguments, age_seconds, is_int
+from leveret.broker.arguments import Arguments, is_age, is_int
 from leveret.errors import PreconditionFailed
-from leveret.limits import SHORT_STRING_BYTES_MAX
+from leveret.limits import DEDUPLICATION_KEYS_MAX, SHORT_STRING_BYTES_MAX
 
 #: The largest number: sums with it fit 64 bits, and JSON keeps it whole everywhere.
 NUMBER_MAX: Final = 2**53 - 1
@@ -31,6 +31,9 @@ _NUMBERS: Final[dict[str, tuple[int, int, str]]] = {
     "delivery-limit": (-1, NUMBER_MAX, "delivery limit"),
     "consumer-timeout": (0, NUMBER_MAX, "consumer timeout"),
     "consumer-disconnected-timeout": (0, NUMBER_MAX, "consumer disconnected timeout"),
+    "deduplication-window-size": (1, DEDUPLICATION_KEYS_MAX, "deduplication window size"),
+    "deduplication-window-age": (1, NUMBER_MAX, "deduplication window age"),
+    "retain-acked-bytes": (0, NUMBER_MAX, "size of retained messages"),
     "stream-max-segment-size-bytes": (0, _SEGMENT_BYTES_MAX, "segment size"),
     "stream-filter-size-bytes": (16, 255, "filter size"),
     "initial-cluster-size": (1, NUMBER_MAX, "cluster size"),
@@ -63,6 +66,13 @@ _NAMES: Final[dict[str, str]] = {
     "alternate-exchange": "alternate exchange name",
     "dead-letter-exchange": "dead letter exchange name",
     "dead-letter-routing-key": "dead letter routing key",
+    "deduplication-header": "deduplication header",
+}
+
+#: Those that hold an age such as `7D`, and what it is called.
+_AGES: Final[dict[str, str]] = {
+    "max-age": "max age",
+    "retain-acked": "age of retained messages",
 }
 
 #: What an operator policy may hold.
@@ -122,6 +132,11 @@ _UNSUPPORTED: Final[dict[str, tuple[str, ...]]] = {
         "max-in-memory-bytes",
         "overflow",
         "delivery-limit",
+        "deduplication-header",
+        "deduplication-window-size",
+        "deduplication-window-age",
+        "retain-acked",
+        "retain-acked-bytes",
     ),
 }
 
@@ -134,7 +149,8 @@ def check_definition(definition: Arguments, operator: bool) -> None:
     if not definition:
         raise PreconditionFailed("Validation failed: no policy provided")
     for key, value in definition.items():
-        known = key in _NUMBERS or key in _WORDS or key in _NAMES or key in ("max-age", "ha-params")
+        known = key in _NUMBERS or key in _WORDS or key in _NAMES or key in _AGES
+        known = known or key == "ha-params"
         if not known or (operator and key not in OPERATOR_KEYS):
             kind = "operator policy" if operator else "policy"
             raise PreconditionFailed(f"Validation failed: '{key}' is not a recognised {kind} key")
@@ -150,9 +166,9 @@ def _check_value(key: str, value: object) -> None:
     elif words is not None:
         good = isinstance(value, str) and value in words[0]
         called = words[1]
-    elif key == "max-age":
-        good = isinstance(value, str) and _is_age(value)
-        called = "max age"
+    elif key in _AGES:
+        good = isinstance(value, str) and is_age(value)
+        called = _AGES[key]
     elif key == "ha-params":
         good = isinstance(value, list) or (is_int(value) and isinstance(value, int) and value > 0)
         called = "ha-params value"
@@ -162,14 +178,6 @@ def _check_value(key: str, value: object) -> None:
     if not good:
         said = f"'{value}'" if isinstance(value, str) else str(value)
         raise PreconditionFailed(f"Validation failed: {said} is not a valid {called}")
-
-
-def _is_age(text: str) -> bool:
-    try:
-        age_seconds(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _is_short(text: str) -> bool:

@@ -80,9 +80,6 @@ class Queue(Dispatcher):
         self.turns = Turns(self.consumers)
         #: True where one consumer at a time gets everything (`x-single-active-consumer`).
         self.single_active = False
-        #: How long a delivery may stay unacked: 0 for ever, -1 as the settings say.
-        self.consumer_timeout_ms: i64 = self.settings.consumer_timeout_ms
-        turn.limit_acks(self.consumer_timeout_ms)
         self.exclusive_consumer = False
         self.had_consumer = False
         self.bindings: dict[Binding, None] = {}
@@ -95,6 +92,8 @@ class Queue(Dispatcher):
         self.got: i64 = 0
         self.redelivered: i64 = 0
         self.acked: i64 = 0
+        self.deduplicated: i64 = 0
+        self.rewound: i64 = 0
         self.unacked_count: i64 = 0
         self.unacked_bytes: i64 = 0
 
@@ -115,11 +114,18 @@ class Queue(Dispatcher):
         """Return the bytes (bodies and properties) of the messages that wait."""
         raise RuntimeError("a queue type counts its bytes")
 
+    def retained_count(self) -> i64:
+        """Return how many acked messages are kept to be put back."""
+        return 0
+
+    def retained_bytes(self) -> i64:
+        """Return the bytes that these count."""
+        return 0
+
     def configure(self, merged: dict[str, object]) -> None:
         """Take the queue's arguments as its policies have changed them."""
         self.settings = QueueSettings(merged)
-        self.consumer_timeout_ms = self.settings.consumer_timeout_ms
-        self.turn.limit_acks(self.consumer_timeout_ms)
+        self.turn.limit_acks(self.settings.consumer_timeout_ms)
         expiry = self.expiry_of_queue
         if expiry is not None:
             self.turn.timers.cancel(expiry)

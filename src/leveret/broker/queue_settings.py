@@ -12,8 +12,9 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from leveret.broker.arguments import Arguments, int_argument
-from leveret.limits import DELIVERY_LIMIT_QUORUM
+from leveret.broker.arguments import Arguments, age_seconds, int_argument
+from leveret.broker.deduplication import Deduplication
+from leveret.limits import DEDUPLICATION_KEYS, DELIVERY_LIMIT_QUORUM
 
 #: What stands for a setting that is not there.
 UNSET: Final = -1
@@ -52,6 +53,31 @@ class QueueSettings:
         self.delivery_limit: i64 = _delivery_limit(merged)
         self.consumer_timeout_ms: i64 = int_argument(merged, "x-consumer-timeout")
         self.priority_max: i64 = int_argument(merged, "x-max-priority")
+        header = merged.get("x-deduplication-header")
+        #: The header by which messages are known again; None takes all.
+        self.deduplication_header: str | None = header if isinstance(header, str) else None
+        self.deduplication_size: i64 = int_argument(merged, "x-deduplication-window-size")
+        self.deduplication_age_ms: i64 = int_argument(merged, "x-deduplication-window-age")
+        age = merged.get("x-retain-acked")
+        #: How long after its publish an acked message is kept, and how much of that.
+        self.retain_acked_ms: i64 = age_seconds(age) * 1000 if isinstance(age, str) else UNSET
+        self.retain_acked_bytes: i64 = int_argument(merged, "x-retain-acked-bytes")
+
+    def retains(self) -> bool:
+        """Tell whether acked messages are kept."""
+        return self.retain_acked_ms >= 0 or self.retain_acked_bytes >= 0
+
+    def deduplication(self, current: Deduplication | None) -> Deduplication | None:
+        """Return the window that these settings ask for: `current` while the header is the same."""
+        header = self.deduplication_header
+        if header is None:
+            return None
+        size = DEDUPLICATION_KEYS if self.deduplication_size < 0 else self.deduplication_size
+        if current is None or current.header != header:
+            return Deduplication(header, size, self.deduplication_age_ms)
+        current.size_max = size
+        current.age_ms = self.deduplication_age_ms
+        return current
 
 
 def _delivery_limit(merged: Arguments) -> i64:

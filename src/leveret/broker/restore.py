@@ -18,6 +18,7 @@ from leveret.broker.broker import Broker
 from leveret.broker.classic import ClassicQueue
 from leveret.broker.exchanges import make_exchange
 from leveret.broker.policy import restored_policy
+from leveret.broker.restore_deduplication import LearnedKeys
 from leveret.broker.restore_users import USER_KINDS, define_user, delete_user
 from leveret.broker.source import Returned
 from leveret.broker.stream import Stream
@@ -72,6 +73,7 @@ class Restore(Replay):
         self.bindings: dict[Identity, dict[str, object]] = {}
         #: The bindings of each end: vhost, `queue` or `exchange`, and name.
         self.ends: dict[tuple[str, str, str], dict[Identity, None]] = {}
+        self.keys = LearnedKeys()
         self.orphaned: list[str] = []
         #: Messages of durable queues that were put back.
         self.restored: i64 = 0
@@ -92,7 +94,9 @@ class Restore(Replay):
         elif kind == "exchange":
             self._define_exchange(definition)
         elif kind == "queue":
-            self._queue(_number(definition, "id")).definition = definition
+            queue_id: i64 = _number(definition, "id")
+            self._queue(queue_id).definition = definition
+            self.keys.queue_defined(queue_id, _table(definition, "arguments"))
         elif kind == "binding":
             self._define_binding(definition)
         elif kind in USER_KINDS:
@@ -100,8 +104,12 @@ class Restore(Replay):
         elif kind in POLICY_KINDS:
             vhost = self.broker.restore_vhost(_text(definition, "vhost"))
             vhost.restore_policy(restored_policy(definition), kind == "operator_policy")
+            self.keys.policy_defined(_table(definition, "definition"))
         elif kind in PARAMETER_KINDS:
             self.broker.parameters.restore(kind, definition, True)
+        elif kind == "deduplication":
+            at: i64 = _number(definition, "id")
+            self.keys.window_defined(at, definition.get("header"), definition.get("keys"))
         elif kind == "redelivered":
             queue = self._queue(_number(definition, "id"))
             queue.redelivered_below = max(queue.redelivered_below, _number(definition, "below"))
@@ -193,6 +201,7 @@ class Restore(Replay):
 
     def publish(self, message: Message, targets: list[tuple[int, int]]) -> None:
         """Put a message into its queues."""
+        self.keys.published(message, targets)
         for queue_id, sequence in targets:
             queue = self._queue(queue_id)
             queue.next_sequence = max(queue.next_sequence, sequence + 1)
@@ -328,6 +337,8 @@ class Restore(Replay):
             queue.restore(messages, max(restored.next_sequence, 1), unclean)
             queue.redelivered_below = max(queue.redelivered_below, restored.redelivered_below)
             queue.restore_chunks(restored.chunks, restored.dead)
+            if queue.deduplication is not None:
+                self.keys.give(queue.queue_id, queue.deduplication)
 
     def _bind(self, definition: dict[str, object]) -> None:
         """Put a binding back whose ends are there (their deletes were replayed before)."""

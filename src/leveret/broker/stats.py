@@ -44,6 +44,10 @@ class QueueStats:
         self.got: Final = int(queue.got)
         self.redelivered: Final = int(queue.redelivered)
         self.acked: Final = int(queue.acked)
+        self.deduplicated: Final = int(queue.deduplicated)
+        self.rewound: Final = int(queue.rewound)
+        self.retained_count: Final = int(queue.retained_count())
+        self.retained_bytes: Final = int(queue.retained_bytes())
 
 
 @final

@@ -29,6 +29,9 @@ REJECTED: Final = 2
 #: Inside: a queue must drop from its head what is too much, once the journal knows the message.
 _BOUNDED: Final = 4
 
+#: Inside: a queue dropped the message as one that it took before, and that is not synced yet.
+_REPEATED: Final = 8
+
 
 class Vhost(VhostQueues):
     """One virtual host."""
@@ -93,6 +96,8 @@ class Vhost(VhostQueues):
         outcome = self._spread(message, queues)
         if outcome & RECORDED:
             self.turn.journal.publish(message)
+        if outcome & _REPEATED:
+            outcome |= RECORDED
         if outcome & _BOUNDED:
             _make_room(queues)
         return outcome
@@ -134,6 +139,8 @@ class Vhost(VhostQueues):
                 if verdict != TAKE:
                     if verdict == REFUSE:
                         outcome |= REJECTED
+                    elif self._is_unsynced(queue):
+                        outcome |= _REPEATED
                     continue
             sequence = queue.publish(message)
             if queue.bounded:
@@ -142,6 +149,18 @@ class Vhost(VhostQueues):
                 journal.target(queue.queue_id, sequence)
                 outcome |= RECORDED
         return outcome
+
+    def _is_unsynced(self, queue: Queue) -> bool:
+        """Tell whether a duplicate's confirm must wait: its first may be on the way to the disk."""
+        journal = self.turn.journal
+        if not queue.recorded:
+            return False
+        if not journal.has_records():
+            if journal.durable_group == journal.group - 1:
+                return False
+            # A record without effect: the confirm waits for the group that is open now.
+            journal.purge(queue.queue_id, 0)
+        return True
 
     def make_queue(
         self,

@@ -97,5 +97,5 @@ def _exceeded(channel: Channel, now_ms: i64, default: i64, shortest: i64) -> i64
 
 def _timeout(unacked: Unacked, default: i64) -> i64:
     """Return the timeout of one delivery, 0 for none: its queue's own, else the setting."""
-    own = unacked.queue.consumer_timeout_ms
+    own = unacked.queue.settings.consumer_timeout_ms
     return default if own < 0 else own

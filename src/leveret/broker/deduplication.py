@@ -1,0 +1,134 @@
+"""Message deduplication: what a queue saw a moment ago it does not take again.
+
+A queue with `x-deduplication-header` remembers the values of that header, by number and by age, and
+drops a message whose value it remembers; its publisher is told the same as if it had been taken.
+A message without the header is always taken.
+
+The window survives a crash: keys of messages that the journal replays are learned again, and
+checkpoints hand the window over.  What only lay in memory when the broker died is not remembered,
+and its message is gone too: sent again, it is new.
+
+Invariants: `order` holds every key with the time it was noted, the oldest first; an entry whose
+time is not the key's in `times` counts no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from hashlib import blake2b
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from leveret.limits import SLICE_MESSAGES
+from leveret.message import Message
+from leveret.routing.headers import normal_value
+from leveret.wire.buffer import BytesWriter, read_i64_be, write_i64_be
+from leveret.wire.properties import property_headers
+
+#: The flag of the property `headers` in the first byte of the property flags.
+_HEADERS_FLAG: Final = 0x20
+
+#: A longer key is remembered by its hash, so that a window's memory has a bound.
+_KEY_BYTES_MAX: Final = 32
+
+#: Keys in one record of a checkpoint.
+_KEYS_PER_RECORD: Final = 1024
+
+#: Places before the head of the order that are worth moving the rest for.
+_COMPACT_AT: Final = 4096
+
+
+def key_of(message: Message, header: str) -> bytes:
+    """Return the key of a message by that header; empty where it has none."""
+    if message.properties[0] & _HEADERS_FLAG == 0:
+        return b""
+    headers = property_headers(message.properties)
+    if headers is None or header not in headers:
+        return b""
+    value = normal_value(headers[header])
+    if isinstance(value, str):
+        key = b"s" + value.encode("utf-8", "surrogateescape")
+    else:
+        key = b"v" + repr(value).encode("utf-8", "surrogateescape")
+    if len(key) > _KEY_BYTES_MAX:
+        return b"h" + blake2b(key, digest_size=_KEY_BYTES_MAX - 1).digest()
+    return key
+
+
+@final
+class Deduplication:
+    """The window of one queue.  `size_max` is in keys; `age_ms` -1 is no limit."""
+
+    def __init__(self, header: str, size_max: i64, age_ms: i64) -> None:
+        self.header = header
+        self.size_max: i64 = size_max
+        self.age_ms: i64 = age_ms
+        self.times: dict[bytes, int] = {}
+        self.order: list[tuple[int, bytes]] = []
+        self.head: i64 = 0
+
+    def has(self, key: bytes, now_ms: i64) -> bool:
+        """Tell whether `key` is remembered."""
+        self._forget_old(now_ms)
+        time = self.times.get(key)
+        return time is not None and not self._is_old(time, now_ms)
+
+    def note(self, key: bytes, now_ms: i64) -> None:
+        """Remember `key`, and forget the oldest where there are too many."""
+        self.times[key] = int(now_ms)
+        self.order.append((int(now_ms), key))
+        while len(self.times) > self.size_max:
+            self._forget_first()
+
+    def learn(self, key: bytes, time_ms: i64) -> None:
+        """Remember a key that was noted before a restart."""
+        if key not in self.times:
+            self.note(key, time_ms)
+
+    def _is_old(self, time: i64, now_ms: i64) -> bool:
+        return 0 <= self.age_ms <= now_ms - time
+
+    def _forget_old(self, now_ms: i64) -> None:
+        """Forget a slice of what is too old; what is left of it is judged by its time."""
+        if self.age_ms < 0:
+            return
+        forgotten: i64 = 0
+        while forgotten < SLICE_MESSAGES and self.head < len(self.order):
+            if not self._is_old(self.order[self.head][0], now_ms):
+                return
+            self._forget_first()
+            forgotten += 1
+
+    def _forget_first(self) -> None:
+        """Forget the oldest entry, and its key unless that was noted again."""
+        time, key = self.order[self.head]
+        self.head += 1
+        if self.times.get(key) == time:
+            del self.times[key]
+        if self.head >= _COMPACT_AT and self.head * 2 >= len(self.order):
+            del self.order[: self.head]
+            self.head = 0
+
+    # -- checkpoints ------------------------------------------------------------------------------
+
+    def definitions(self, queue_id: i64) -> Iterator[dict[str, object]]:
+        """Yield the window as records of a checkpoint; it may change meanwhile."""
+        entries = self.order[self.head :]
+        for start in range(0, len(entries), _KEYS_PER_RECORD):
+            w = BytesWriter()
+            for time, key in entries[start : start + _KEYS_PER_RECORD]:
+                write_i64_be(w, time)
+                w.append(len(key))
+                w.write(key)
+            yield {"id": int(queue_id), "header": self.header, "keys": w.getvalue()}
+
+
+def read_keys(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield the times and keys of one record that `definitions` gave."""
+    size: i64 = len(data)
+    position: i64 = 0
+    while position + 9 <= size:
+        end: i64 = position + 9 + i64(data[position + 8])
+        yield int(read_i64_be(data, position)), data[position + 9 : end]
+        position = end
