@@ -218,6 +218,59 @@ def test_b27_queue_deleted_while_the_confirm_is_pending(
     assert names == ["basic.ack", "queue.delete-ok"]
 
 
+# -- 26: refusals
+
+
+def full_and_open(connection: raw.Connection, name: str) -> tuple[str, str]:
+    """Two queues bound to the fanout exchange `name`; the first has no room left."""
+    full, other = name + "-full", name + "-open"
+    reject = {"x-max-length": 1, "x-overflow": "reject-publish"}
+    connection.declare(1, full, exclusive=True, arguments=reject)
+    connection.declare(1, other, exclusive=True)
+    connection.call(1, "exchange.declare", exchange=name, type="fanout", auto_delete=True)
+    for queue in (full, other):
+        connection.call(1, "queue.bind", queue=queue, exchange=name)
+    connection.send(raw.publish(1, name, "", b"fills"))
+    connection.sync(1)
+    assert connection.declare(1, full, passive=True).message_count == 1
+    return full, other
+
+
+def test_b26_a_queue_without_room_causes_a_nack(connection: raw.Connection, name: str) -> None:
+    """26: one of several queues refuses: nack, and the others keep the message."""
+    full, other = full_and_open(connection, name)
+    connection.call(1, "confirm.select")
+    for tag, body in enumerate((b"a", b"b"), 1):
+        connection.send(raw.publish(1, name, "", body, mandatory=True))
+        got = connection.expect(1, "basic.nack")
+        assert (got.delivery_tag, got.multiple) == (tag, False)
+    assert connection.drain(1, other) == [b"fills", b"a", b"b"]
+    assert connection.drain(1, full) == [b"fills"]
+    connection.send(raw.publish(1, name, "", b"c"))
+    assert connection.expect(1, "basic.ack").delivery_tag == 3
+
+
+def test_b26_acks_and_nacks_together_settle_all(connection: raw.Connection, name: str) -> None:
+    """26: whatever their order and `multiple`, each publish gets the confirm that is its own."""
+    full, other = full_and_open(connection, name)
+    connection.call(1, "confirm.select")
+    targets = [other, full, full, other, other, full, other] * 5
+    connection.send(*[raw.publish(1, "", target, b"x") for target in targets])
+    open_tags = set(range(1, len(targets) + 1))
+    outcomes: dict[int, str] = {}
+    while open_tags:
+        got = connection.next_method()
+        assert got.name in ("basic.ack", "basic.nack")
+        tags = {t for t in open_tags if t == got.delivery_tag}
+        if got.multiple:
+            tags = {t for t in open_tags if t <= got.delivery_tag}
+        assert tags
+        open_tags -= tags
+        outcomes |= dict.fromkeys(tags, got.name)
+    wanted = {True: "basic.nack", False: "basic.ack"}
+    assert outcomes == {n: wanted[target == full] for n, target in enumerate(targets, 1)}
+
+
 # -- 28, 29: transactions
 
 
@@ -355,3 +408,46 @@ def test_b29_unknown_tag_in_a_transaction(connection: raw.Connection) -> None:
     connection.call(1, "tx.select")
     connection.send(raw.method(1, "basic.ack", delivery_tag=5))
     connection.expect_channel_close(1, 406, "PRECONDITION_FAILED - unknown delivery tag 5")
+
+
+def test_b29_a_refused_publish_makes_the_commit_406(connection: raw.Connection, name: str) -> None:
+    """29: with reject-publish the rest of the transaction is done all the same."""
+    full, other = full_and_open(connection, name)
+    connection.open_channel(2)
+    connection.call(2, "tx.select")
+    connection.send(
+        raw.publish(2, name, "", b"a"),
+        raw.publish(2, "", name + "-nowhere", b"r", mandatory=True),
+        raw.publish(2, "", other, b"b"),
+        raw.method(2, "tx.commit"),
+    )
+    assert connection.expect(2, "basic.return").body == b"r"
+    connection.expect_channel_close(2, 406, "PRECONDITION_FAILED - partial tx completion", (90, 20))
+    assert connection.drain(1, other) == [b"fills", b"a", b"b"]
+    assert connection.drain(1, full) == [b"fills"]
+
+
+def test_b29_nacks_and_rejects_wait_for_the_commit(connection: raw.Connection, name: str) -> None:
+    """29: requeued at the commit, on a rollback unacked as before."""
+    connection.open_channel(2)
+    connection.declare(2, name, exclusive=True)
+    connection.send(*[raw.publish(2, "", name, b"%d" % number) for number in range(3)])
+    connection.sync(2)
+    connection.call(1, "tx.select")
+    tags = []
+    for _ in range(3):
+        got = connection.get(1, name, no_ack=False)
+        assert got is not None
+        tags.append(got.delivery_tag)
+    settle = (
+        raw.method(1, "basic.nack", delivery_tag=tags[1], multiple=True, requeue=True),
+        raw.method(1, "basic.reject", delivery_tag=tags[2], requeue=False),
+    )
+    connection.send(*settle)
+    connection.call(1, "tx.rollback")
+    assert connection.get(2, name) is None
+    connection.send(*settle)
+    connection.sync(1)
+    assert connection.get(2, name) is None
+    connection.call(1, "tx.commit")
+    assert connection.drain(2, name) == [b"0", b"1"]

@@ -129,6 +129,14 @@ def test_the_order_of_publishes_is_kept(tx: Peer) -> None:
     assert rest(tx) == fresh(0, 1, 2, 3, 4, 6, 5)
 
 
+def test_time_to_live_begins_at_the_commit(tx: Peer) -> None:
+    tx.call(2, "queue.declare", queue="r", arguments={"x-message-ttl": 1000})
+    tx.send(publish(1, "", "r", b"x"))
+    tx.node.tick(5000)
+    tx.call(1, "tx.commit")
+    assert tx.node.vhost.queue("r", None).ready_count() == 1
+
+
 # -- acks ------------------------------------------------------------------------------------------
 
 

@@ -31,8 +31,6 @@ class Outlet(SyncWaiter):
         self.prefetch_count: i64 = 0
         #: Deliveries to its consumers that are unacked.
         self.unacked_count: i64 = 0
-        #: False while the client stopped the flow of deliveries.
-        self.flowing = True
 
     def deliver(self, consumer: Consumer, message: Message, sequence: i64, count: i64) -> None:
         """Send `message`; `count` is how often it was handed out before, by as far as is known."""
@@ -76,7 +74,7 @@ class Consumer(Cancellable):
     def ready(self) -> bool:
         """Tell whether it can take one more message now."""
         outlet = self.outlet
-        if not outlet.link.writable or not outlet.flowing:
+        if not outlet.link.writable:
             return False
         if self.no_ack:
             return True

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import i16, i32, i64
 
 from leveret.broker.consumer import Consumer, Outlet
+from leveret.broker.vhost import RECORDED, REJECTED
 from leveret.errors import ResourceFault
 from leveret.limits import BODY_APART_BYTES
 from leveret.session.own_headers import own_headers
 from leveret.session.unacked import Unacked, UnackedList
 from leveret.wire.buffer import write_i16_be, write_i32_be, write_i64_be
 from leveret.wire.frames import FRAME_BODY, FRAME_END, FRAME_HEADER, FRAME_METHOD, write_method
-from leveret.wire.methods import BasicAck, BasicCancel
+from leveret.wire.methods import BasicAck, BasicCancel, BasicNack
 
 if TYPE_CHECKING:
     from leveret.broker.queue import Queue
@@ -90,6 +91,8 @@ class Channel(Outlet):
         self.confirmed: i64 = 0
         #: Publishes that wait for a sync: (group, last publish of it), in order.
         self.unsynced: list[tuple[i64, i64]] = []
+        #: Publishes that a queue refused and nobody was told of: (first, last), in order.
+        self.refused: list[tuple[i64, i64]] = []
         self.confirm_listed = False
         # The content that is being assembled.
         self.content_state: i64 = NO_CONTENT
@@ -213,12 +216,17 @@ class Channel(Outlet):
 
     # -- confirms ---------------------------------------------------------------------------------
 
-    def count_publish(self, recorded: bool) -> None:
-        """Count a publish of a confirming channel; a recorded one waits for its sync."""
+    def count_publish(self, outcome: i64) -> None:
+        """Count a publish of a confirming channel; a recorded one waits for its sync.
+
+        `outcome` is what `Vhost.publish` returned.
+        """
         number: i64 = self.published + 1
         self.published = number
+        if outcome & REJECTED:
+            self.refuse(number)
         unsynced = self.unsynced
-        if recorded:
+        if outcome & RECORDED:
             group = self.connection.turn.journal.group
             if not unsynced:
                 unsynced.append((group, number))
@@ -233,6 +241,14 @@ class Channel(Outlet):
         else:
             self.settled = number
             self.list_confirm()
+
+    def refuse(self, number: i64) -> None:
+        """Note that a queue refused the newest publish: its confirm is a basic.nack."""
+        refused = self.refused
+        if refused and refused[-1][1] == number - 1:
+            refused[-1] = (refused[-1][0], number)
+        else:
+            refused.append((number, number))
 
     def list_confirm(self) -> None:
         """Have the confirms written at the end of the batch."""
@@ -255,13 +271,34 @@ class Channel(Outlet):
         self.connection.wake()
 
     def write_confirms(self) -> None:
-        """Write one basic.ack for all publishes that were settled since the last one."""
+        """Tell what became of all publishes that were settled since the last time."""
         self.confirm_listed = False
-        if self.settled > self.confirmed and not self.closing:
-            several = self.settled - self.confirmed > 1
-            self.confirmed = self.settled
-            write_method(self.connection.out, self.number, BasicAck(int(self.settled), several))
-            self.connection.confirms_sent += 1
+        if self.closing:
+            return
+        while self.refused and self.refused[0][0] <= self.settled:
+            first, last = self.refused[0]
+            self._confirm(first - 1, False)
+            if last > self.settled:
+                self.refused[0] = (self.settled + 1, last)
+                last = self.settled
+            else:
+                del self.refused[0]
+            self._confirm(last, True)
+        self._confirm(self.settled, False)
+
+    def _confirm(self, last: i64, refused: bool) -> None:
+        """Write one basic.ack, or nack, for the publishes up to `last` that have none yet.
+
+        In order, so that `multiple` never stands for one of the other kind.
+        """
+        size: i64 = last - self.confirmed
+        if size <= 0:
+            return
+        self.confirmed = last
+        tag = int(last)
+        method = BasicNack(tag, size > 1, True) if refused else BasicAck(tag, size > 1)
+        write_method(self.connection.out, self.number, method)
+        self.connection.confirms_sent += 1
 
     def assemble(self, size: i64) -> None:
         """Count bytes that wait for their content's end or their transaction's commit.
@@ -310,4 +347,5 @@ class Channel(Outlet):
             if not queue.deleted and queue.auto_delete and not queue.consumers:
                 self.vhost.drop_queue(queue)
         self.unsynced = []
+        self.refused = []
         self.end_content()

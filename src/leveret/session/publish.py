@@ -17,7 +17,6 @@ from mypy_extensions import i64
 
 from leveret.broker.exchange import Exchange
 from leveret.broker.queue import Queue
-from leveret.broker.vhost import RECORDED
 from leveret.errors import (
     AccessRefused,
     FrameError,
@@ -126,13 +125,13 @@ def accept(
         _hold(channel, message, queues, route.mandatory)
         connection.check_publisher()
         return
-    recorded = False
+    outcome: i64 = 0
     if queues:
-        recorded = vhost.publish(message, queues) & RECORDED != 0
+        outcome = vhost.publish(message, queues)
     if route.mandatory and not reached(queues):
         give_back(channel, message)
     if channel.mode == CONFIRM:
-        channel.count_publish(recorded)
+        channel.count_publish(outcome)
     connection.check_publisher()
 
 

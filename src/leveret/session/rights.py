@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from leveret.broker.permission import READ
+from leveret.broker.replies import is_reply_name
 from leveret.session.states import OPEN
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ def changed(connection: Connection) -> None:
     access.forget()
     for channel in connection.channels.values():
         for consumer in list(channel.consumers.values()):
-            if not access.allows(READ, consumer.queue.name):
+            name = consumer.queue.name
+            if not is_reply_name(name) and not access.allows(READ, name):
                 channel.cancelled(consumer)
                 vhost.unsubscribe(consumer)

@@ -5,8 +5,12 @@ Source: AMQP 0-9-1 section 1.9 and behaviours 28 and 29.
 
 from __future__ import annotations
 
+from mypy_extensions import i64
+
+from leveret.broker.vhost import REJECTED
 from leveret.errors import PreconditionFailed
-from leveret.session.channel import CONFIRM, TX, Channel
+from leveret.message import Message
+from leveret.session.channel import CONFIRM, TX, Channel, TxPublish
 from leveret.session.publish import give_back, reached
 from leveret.session.unacked import Unacked
 from leveret.wire.method import Method
@@ -45,23 +49,44 @@ def handle_tx(channel: Channel, method: Method) -> bool:
 
 
 def _commit(channel: Channel) -> None:
+    """Do what was held, as one record of the journal; the returns come with it.
+
+    Raises: PreconditionFailed (406) when a queue refused a message: all the rest is done, as in
+    RabbitMQ, and the close is the only answer.
+    """
     turn = channel.connection.turn
     journal = turn.journal
     publishes = channel.tx_publishes
     settles = channel.tx_settles
     channel.end_tx()
+    outcome: i64 = 0
     journal.begin_tx()
     for publish in publishes:
-        queues = [queue for queue in publish.queues if not queue.deleted]
-        if queues:
-            channel.vhost.publish(publish.message, queues)
-        if publish.mandatory and not reached(queues):
-            give_back(channel, publish.message)
+        outcome |= _publish(channel, publish)
     for settle in settles:
         channel.settle(settle.unacked, settle.outcome)
     journal.end_tx()
     if journal.has_records():
         turn.recorded()
+    if outcome & REJECTED:
+        raise PreconditionFailed("partial tx completion")
+
+
+def _publish(channel: Channel, publish: TxPublish) -> i64:
+    """Put a held message into its queues, or give it back; its time to live begins now."""
+    held = publish.message
+    message = Message(
+        held.address,
+        held.properties,
+        held.body,
+        channel.connection.turn.now_ms,
+        held.persistent,
+    )
+    queues = [queue for queue in publish.queues if not queue.deleted]
+    outcome = channel.vhost.publish(message, queues) if queues else 0
+    if publish.mandatory and not reached(queues):
+        give_back(channel, message)
+    return outcome
 
 
 def _rollback(channel: Channel) -> None:
