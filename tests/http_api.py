@@ -29,3 +29,16 @@ class Api(http.client.HTTPConnection):
         self.request(method, path)
         response = self.getresponse()
         return response.status, json.loads(response.read()), response.headers
+
+    def change(self, method: str, path: str, body: object = None) -> int:
+        """Send a body as JSON; return the status of an answer without one."""
+        status, answer = self.ask(method, path, body)
+        assert answer is None, answer
+        return status
+
+    def ask(self, method: str, path: str, body: object = None) -> tuple[int, object]:
+        """Send a body as JSON; return status and JSON of the answer."""
+        self.request(method, path, None if body is None else json.dumps(body))
+        response = self.getresponse()
+        raw = response.read()
+        return response.status, json.loads(raw) if raw else None

@@ -27,6 +27,7 @@ from leveret.broker.users import ARGON2, User
 from leveret.clock import Clock
 from leveret.config import Settings
 from leveret.management.listener import UnixListener
+from leveret.management.operator import Operator
 from leveret.server.authentication import PasswordAuthenticator, hash_argon2
 from leveret.server.listener import AmqpListener
 from leveret.server.log import make_log
@@ -92,11 +93,6 @@ class Node:
         self.broker = Broker(Journal(), settings.memory_bytes_max)
         self.failure: StorageFailure | None = None
         self._disk = RealDisk(str(settings.data_dir))
-        self._management = UnixListener(
-            settings.management_socket,
-            self.broker,
-            lambda level, text: getattr(self.log, level)(text),
-        )
         self._stopping = asyncio.Event()
         self._ticker: asyncio.Task[None] | None = None
         self._syncer: asyncio.Task[None] | None = None
@@ -123,6 +119,12 @@ class Node:
         )
         self.runner.after_sync = self._judge_journal
         self.authenticator = PasswordAuthenticator(loop, self.broker.users, self.runner.run)
+        self._management = UnixListener(
+            settings.management_socket,
+            self.broker,
+            Operator(self.runner.now, self.runner.durable, self.authenticator.hash),
+            lambda level, text: getattr(self.log, level)(text),
+        )
         self._thread.start()
         self.runner.now()
         self._journal_start(report)

@@ -13,8 +13,21 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from leveret.errors import AmqpError, NotFound
-from leveret.management.routes import bindings, connections, exchanges, overview, queues
-from leveret.management.routes.shared import BROKER, error_response, json_response
+from leveret.management.bodies import BODY_BYTES_MAX
+from leveret.management.operator import Operator
+from leveret.management.routes import (
+    bindings,
+    connections,
+    exchanges,
+    overview,
+    parameters,
+    permissions,
+    policies,
+    queues,
+    users,
+    vhosts,
+)
+from leveret.management.routes.shared import BROKER, OPERATOR, error_response, json_response
 
 if TYPE_CHECKING:
     from leveret.broker.broker import Broker
@@ -26,11 +39,27 @@ Log = Callable[[str, str], None]
 _STOP_SECONDS = 1.0
 
 
-def make_runner(broker: Broker, log: Log) -> web.AppRunner:
+#: The routes, a module for each concept.
+MODULES = (
+    overview,
+    queues,
+    exchanges,
+    bindings,
+    connections,
+    vhosts,
+    users,
+    permissions,
+    policies,
+    parameters,
+)
+
+
+def make_runner(broker: Broker, operator: Operator, log: Log) -> web.AppRunner:
     """Return the API of a broker, ready to be set up."""
-    app = web.Application(middlewares=[_errors_as_json(log)])
+    app = web.Application(middlewares=[_errors_as_json(log)], client_max_size=BODY_BYTES_MAX)
     app[BROKER] = broker
-    for module in (overview, queues, exchanges, bindings, connections):
+    app[OPERATOR] = operator
+    for module in MODULES:
         app.add_routes(module.ROUTES)
     return web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=_STOP_SECONDS)
 

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from leveret.management.operator import Operator
 from leveret.management.unix_socket import listen
 
 if TYPE_CHECKING:
@@ -28,9 +29,10 @@ Log = Callable[[str, str], None]
 class UnixListener:
     """The HTTP API of one broker on one Unix socket; for the loop that the broker runs in."""
 
-    def __init__(self, path: Path, broker: Broker, log: Log) -> None:
+    def __init__(self, path: Path, broker: Broker, operator: Operator, log: Log) -> None:
         self._path = path
         self._broker = broker
+        self._operator = operator
         self._log = log
         self._socket: socket.socket | None = None
         self._loading: asyncio.Task[None] | None = None
@@ -51,7 +53,7 @@ class UnixListener:
     async def _load(self, sock: socket.socket) -> None:
         try:
             make_runner = await self._loop.run_in_executor(None, _import_api)
-            self._runner = make_runner(self._broker, self._log)
+            self._runner = make_runner(self._broker, self._operator, self._log)
             await self._runner.setup()
             assert self._runner.server is not None
             self._server = await self._loop.create_unix_server(self._runner.server, sock=sock)
@@ -77,7 +79,7 @@ class UnixListener:
         self._path.unlink(missing_ok=True)
 
 
-def _import_api() -> Callable[[Broker, Log], AppRunner]:
+def _import_api() -> Callable[[Broker, Operator, Log], AppRunner]:
     """Return what makes the API; in a thread, because the import takes long."""
     from leveret.management.api import make_runner
 

@@ -16,7 +16,7 @@ from queue import SimpleQueue
 
 from leveret.broker.broker import Broker
 from leveret.broker.timers import NO_DEADLINE
-from leveret.broker.turn import ChunkWanted, Link
+from leveret.broker.turn import ChunkWanted, Link, SyncWaiter
 from leveret.clock import Clock
 from leveret.server.amqp import AmqpProtocol
 from leveret.store.checkpoint import Checkpoint, CheckpointWork
@@ -71,6 +71,19 @@ class SyncThread:
                 self._loop.call_soon_threadsafe(self._failed, broken)
                 return
             self._loop.call_soon_threadsafe(done)
+
+
+class _GroupWaiter(SyncWaiter):
+    """Resolves a future when its group is synced."""
+
+    def __init__(self, future: asyncio.Future[None]) -> None:
+        super().__init__()
+        self.future = future
+
+    def synced(self, group: int) -> None:
+        """Let who waits go on."""
+        if not self.future.done():
+            self.future.set_result(None)
 
 
 class Runner:
@@ -219,6 +232,16 @@ class Runner:
             waiting = self._loop.create_future()
             self._idle.append(waiting)
             await waiting
+
+    async def durable(self) -> None:
+        """Do what the core noted, and wait until all that was recorded by now is synced."""
+        journal = self._journal
+        group = int(journal.group) if journal.has_records() else int(journal.group) - 1
+        self.run()
+        if group > journal.durable_group and not self.failed:
+            waiter = _GroupWaiter(self._loop.create_future())
+            self._turn.wait(waiter, group)
+            await waiter.future
 
     # -- checkpoints ------------------------------------------------------------------------------
 

@@ -12,10 +12,15 @@ from aiohttp import web
 
 from leveret.broker.broker import Broker
 from leveret.broker.stats import has_vhost
-from leveret.errors import AmqpError
+from leveret.broker.vhost import Vhost
+from leveret.errors import AmqpError, NotFound
+from leveret.management.operator import Operator
 
 #: The broker that an application shows.
 BROKER: Final = web.AppKey("broker", Broker)
+
+#: Who operates it.
+OPERATOR: Final = web.AppKey("operator", Operator)
 
 #: Snapshots taken and written before the loop does something else (about 5 ms of work).
 SLICE_ROWS: Final = 500
@@ -54,6 +59,14 @@ def vhost_of(request: web.Request) -> str | None:
     vhost = request.match_info.get("vhost")
     if vhost is not None and not has_vhost(request.app[BROKER], vhost):
         raise web.HTTPNotFound
+    return vhost
+
+
+def found_vhost(request: web.Request) -> Vhost:
+    """Return the vhost that the path names.  Raises: NotFound (404)."""
+    vhost = request.app[BROKER].vhosts.get(request.match_info["vhost"])
+    if vhost is None:
+        raise NotFound
     return vhost
 
 

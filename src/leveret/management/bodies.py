@@ -1,0 +1,55 @@
+"""Bodies of requests: JSON objects whose fields are checked before anything is changed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Final
+
+from aiohttp import web
+
+from leveret.errors import PreconditionFailed
+
+#: The largest body, as RabbitMQ's `management.http.max_body_size`.
+BODY_BYTES_MAX: Final = 20 * 1024 * 1024
+
+
+async def object_of(request: web.Request) -> dict[str, object]:
+    """Return the JSON object in a request's body; an empty body is an empty one.
+
+    Raises: PreconditionFailed (400 in HTTP) when it is none.
+    """
+    raw = await request.read()
+    if not raw:
+        return {}
+    try:
+        found = json.loads(raw)
+    except (ValueError, RecursionError):
+        raise PreconditionFailed("the body is not JSON") from None
+    if not isinstance(found, dict):
+        raise PreconditionFailed("the body is not a JSON object")
+    return found
+
+
+def text_of(body: Mapping[str, object], name: str, default: str | None = None) -> str:
+    """Return a field that is text.  Raises: PreconditionFailed (400 in HTTP)."""
+    value = body.get(name, default)
+    if not isinstance(value, str):
+        raise PreconditionFailed(f"the field '{name}' must be text")
+    return value
+
+
+def number_of(body: Mapping[str, object], name: str, default: int | None = None) -> int:
+    """Return a field that is a whole number.  Raises: PreconditionFailed (400 in HTTP)."""
+    value = body.get(name, default)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise PreconditionFailed(f"the field '{name}' must be a whole number")
+    return value
+
+
+def table_of(body: Mapping[str, object], name: str) -> dict[str, object]:
+    """Return a field that is an object.  Raises: PreconditionFailed (400 in HTTP)."""
+    value = body.get(name)
+    if not isinstance(value, dict):
+        raise PreconditionFailed(f"the field '{name}' must be an object")
+    return value

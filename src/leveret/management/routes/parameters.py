@@ -1,0 +1,111 @@
+"""Runtime parameters: `/api/parameters` and `/api/global-parameters`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from aiohttp import web
+
+from leveret.errors import NotFound, PreconditionFailed
+from leveret.management.bodies import object_of
+from leveret.management.routes.shared import BROKER, OPERATOR, Row, json_response
+
+
+def _rows(request: web.Request) -> list[Row]:
+    """Return the parameters that the path asks for."""
+    broker = request.app[BROKER]
+    path = request.match_info
+    vhosts = [path["vhost"]] if "vhost" in path else list(broker.vhosts)
+    return [
+        {"vhost": vhost, "component": component, "name": name, "value": value}
+        for vhost in vhosts
+        for component, name, value in broker.parameters.of_vhost(vhost)
+        if path.get("component", component) == component and path.get("name", name) == name
+    ]
+
+
+async def parameters(request: web.Request) -> web.Response:
+    """Return all parameters, or those of a component, in all vhosts or one."""
+    return json_response(_rows(request))
+
+
+async def parameter(request: web.Request) -> web.Response:
+    """Return one parameter."""
+    found = _rows(request)
+    if not found:
+        raise NotFound
+    return json_response(found[0])
+
+
+async def put(request: web.Request) -> web.Response:
+    """Set a parameter of a vhost."""
+    value = await _value(request)
+    path = request.match_info
+    new = not _rows(request)
+    async with request.app[OPERATOR].changing():
+        parameters = request.app[BROKER].parameters
+        parameters.set(path["vhost"], path["component"], path["name"], value)
+    return web.Response(status=201 if new else 204)
+
+
+async def delete(request: web.Request) -> web.Response:
+    """Take a parameter of a vhost away."""
+    path = request.match_info
+    async with request.app[OPERATOR].changing():
+        parameters = request.app[BROKER].parameters
+        parameters.clear(path["vhost"], path["component"], path["name"])
+    return web.Response(status=204)
+
+
+async def global_parameters(request: web.Request) -> web.Response:
+    """Return all global parameters."""
+    values = request.app[BROKER].parameters.global_values
+    return json_response([{"name": name, "value": value} for name, value in values.items()])
+
+
+async def global_parameter(request: web.Request) -> web.Response:
+    """Return one global parameter."""
+    name = request.match_info["name"]
+    values = request.app[BROKER].parameters.global_values
+    if name not in values:
+        raise NotFound
+    return json_response({"name": name, "value": values[name]})
+
+
+async def put_global(request: web.Request) -> web.Response:
+    """Set a global parameter."""
+    value = await _value(request)
+    name = request.match_info["name"]
+    parameters = request.app[BROKER].parameters
+    new = name not in parameters.global_values
+    async with request.app[OPERATOR].changing():
+        parameters.set_global(name, value)
+    return web.Response(status=201 if new else 204)
+
+
+async def delete_global(request: web.Request) -> web.Response:
+    """Take a global parameter away."""
+    async with request.app[OPERATOR].changing():
+        request.app[BROKER].parameters.clear_global(request.match_info["name"])
+    return web.Response(status=204)
+
+
+async def _value(request: web.Request) -> object:
+    body = await object_of(request)
+    if "value" not in body:
+        raise PreconditionFailed("the field 'value' is missing")
+    return body["value"]
+
+
+ROUTES: Final = (
+    web.get("/api/parameters", parameters),
+    web.get("/api/parameters/{component}", parameters),
+    web.get("/api/parameters/{component}/{vhost}", parameters),
+    web.get("/api/parameters/{component}/{vhost}/{name}", parameter),
+    web.put("/api/parameters/{component}/{vhost}/{name}", put),
+    web.delete("/api/parameters/{component}/{vhost}/{name}", delete),
+    web.get("/api/global-parameters", global_parameters),
+    web.get("/api/global-parameters/{name}", global_parameter),
+    web.put("/api/global-parameters/{name}", put_global),
+    web.delete("/api/global-parameters/{name}", delete_global),
+)

@@ -1,0 +1,98 @@
+"""Policies and operator policies: `/api/policies` and `/api/operator-policies`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from aiohttp import web
+
+from leveret.broker.policy import Policy, make_policy
+from leveret.broker.vhost import Vhost
+from leveret.errors import NotFound
+from leveret.management.bodies import number_of, object_of, table_of, text_of
+from leveret.management.fields import plain
+from leveret.management.routes.shared import BROKER, OPERATOR, Row, found_vhost, json_response
+
+
+def _is_operators(request: web.Request) -> bool:
+    return request.path.startswith("/api/operator-policies")
+
+
+def _of(request: web.Request, vhost: Vhost) -> dict[str, Policy]:
+    return vhost.operator_policies if _is_operators(request) else vhost.policies
+
+
+async def policies(request: web.Request) -> web.Response:
+    """Return all policies, or those of a vhost."""
+    one = "vhost" in request.match_info
+    vhosts = [found_vhost(request)] if one else list(request.app[BROKER].vhosts.values())
+    rows = [_row(vhost.name, policy) for vhost in vhosts for policy in _of(request, vhost).values()]
+    return json_response(rows)
+
+
+async def policy(request: web.Request) -> web.Response:
+    """Return one policy."""
+    vhost = found_vhost(request)
+    found = _of(request, vhost).get(request.match_info["name"])
+    if found is None:
+        raise NotFound
+    return json_response(_row(vhost.name, found))
+
+
+async def put(request: web.Request) -> web.Response:
+    """Add a policy, or replace the one of its name."""
+    body = await object_of(request)
+    vhost = found_vhost(request)
+    name = request.match_info["name"]
+    operators = _is_operators(request)
+    made = make_policy(
+        name,
+        text_of(body, "pattern"),
+        table_of(body, "definition"),
+        number_of(body, "priority", 0),
+        text_of(body, "apply-to", "all"),
+        operators,
+    )
+    new = name not in _of(request, vhost)
+    async with request.app[OPERATOR].changing():
+        if operators:
+            vhost.set_operator_policy(made)
+        else:
+            vhost.set_policy(made)
+    return web.Response(status=201 if new else 204)
+
+
+async def delete(request: web.Request) -> web.Response:
+    """Take a policy away."""
+    vhost = found_vhost(request)
+    async with request.app[OPERATOR].changing():
+        if _is_operators(request):
+            vhost.clear_operator_policy(request.match_info["name"])
+        else:
+            vhost.clear_policy(request.match_info["name"])
+    return web.Response(status=204)
+
+
+def _row(vhost: str, policy: Policy) -> Row:
+    """Return a policy as RabbitMQ shows it."""
+    return {
+        "vhost": vhost,
+        "name": policy.name,
+        "pattern": policy.pattern,
+        "apply-to": policy.apply_to,
+        "definition": plain(policy.definition),
+        "priority": policy.priority,
+    }
+
+
+ROUTES: Final = tuple(
+    route
+    for base in ("/api/policies", "/api/operator-policies")
+    for route in (
+        web.get(base, policies),
+        web.get(base + "/{vhost}", policies),
+        web.get(base + "/{vhost}/{name}", policy),
+        web.put(base + "/{vhost}/{name}", put),
+        web.delete(base + "/{vhost}/{name}", delete),
+    )
+)

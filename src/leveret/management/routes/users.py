@@ -1,0 +1,123 @@
+"""Users and their limits: `/api/users` and `/api/user-limits`."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+from typing import Final
+
+from aiohttp import web
+
+from leveret.broker.users import ARGON2, SHA256, User
+from leveret.errors import PreconditionFailed
+from leveret.management.bodies import number_of, object_of, text_of
+from leveret.management.routes.shared import BROKER, OPERATOR, Row, json_response
+
+
+async def users(request: web.Request) -> web.Response:
+    """Return all users."""
+    found = request.app[BROKER].users
+    return json_response([_row(request, user) for user in found.by_name.values()])
+
+
+async def user(request: web.Request) -> web.Response:
+    """Return one user."""
+    found = request.app[BROKER].users.get(request.match_info["user"])
+    return json_response(_row(request, found))
+
+
+async def put(request: web.Request) -> web.Response:
+    """Make a user, or replace password and tags of the one that is there.
+
+    The body has `tags` (text with commas, or a list) and `password`, or `password_hash` in base 64
+    with `hashing_algorithm`; without either the user cannot log in by a password.
+    """
+    body = await object_of(request)
+    name = request.match_info["user"]
+    users = request.app[BROKER].users
+    password_hash, algorithm = await _password(request, body)
+    new = name not in users.by_name
+    async with request.app[OPERATOR].changing():
+        users.put(User(name, password_hash, tags_of(body), algorithm))
+    return web.Response(status=201 if new else 204)
+
+
+async def delete(request: web.Request) -> web.Response:
+    """Delete a user and close his connections."""
+    async with request.app[OPERATOR].changing():
+        request.app[BROKER].users.delete(request.match_info["user"])
+    return web.Response(status=204)
+
+
+async def limits(request: web.Request) -> web.Response:
+    """Return the limits of all users or of one."""
+    users = request.app[BROKER].users
+    name = request.match_info.get("user")
+    names = list(users.limits) if name is None else [users.get(name).name]
+    rows = [{"user": one, "value": dict(users.limits[one])} for one in names if one in users.limits]
+    return json_response(rows)
+
+
+async def put_limit(request: web.Request) -> web.Response:
+    """Set one limit of a user."""
+    value = number_of(await object_of(request), "value")
+    path = request.match_info
+    async with request.app[OPERATOR].changing():
+        request.app[BROKER].users.set_limits(path["user"], {path["name"]: value})
+    return web.Response(status=204)
+
+
+async def delete_limit(request: web.Request) -> web.Response:
+    """Take one limit of a user away."""
+    path = request.match_info
+    async with request.app[OPERATOR].changing():
+        request.app[BROKER].users.clear_limits(path["user"], path["name"])
+    return web.Response(status=204)
+
+
+async def _password(request: web.Request, body: Mapping[str, object]) -> tuple[bytes, str]:
+    """Return the hash that a body asks for, and its algorithm."""
+    if "password" in body:
+        password = text_of(body, "password").encode()
+        if not password:
+            raise PreconditionFailed("an empty password lets nobody in: leave it out instead")
+        return await request.app[OPERATOR].hash_password(password), ARGON2
+    try:
+        raw = base64.b64decode(text_of(body, "password_hash", ""), validate=True)
+    except binascii.Error:
+        raise PreconditionFailed("the field 'password_hash' must be base 64") from None
+    return raw, text_of(body, "hashing_algorithm", SHA256)
+
+
+def tags_of(body: Mapping[str, object]) -> list[str]:
+    """Return the tags in a body.  Raises: PreconditionFailed (400 in HTTP)."""
+    tags = body.get("tags", [])
+    if isinstance(tags, str):
+        tags = [tag.strip() for tag in tags.split(",") if tag.strip()]
+    if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
+        raise PreconditionFailed("the field 'tags' must be text, or a list of it")
+    return tags
+
+
+def _row(request: web.Request, user: User) -> Row:
+    """Return a user as RabbitMQ shows it."""
+    return {
+        "name": user.name,
+        "password_hash": base64.b64encode(user.password_hash).decode(),
+        "hashing_algorithm": user.algorithm,
+        "tags": user.tags,
+        "limits": dict(request.app[BROKER].users.limits.get(user.name, {})),
+    }
+
+
+ROUTES: Final = (
+    web.get("/api/users", users),
+    web.get("/api/users/{user}", user),
+    web.put("/api/users/{user}", put),
+    web.delete("/api/users/{user}", delete),
+    web.get("/api/user-limits", limits),
+    web.get("/api/user-limits/{user}", limits),
+    web.put("/api/user-limits/{user}/{name}", put_limit),
+    web.delete("/api/user-limits/{user}/{name}", delete_limit),
+)

@@ -1,0 +1,91 @@
+"""Vhosts and their limits: `/api/vhosts` and `/api/vhost-limits`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from aiohttp import web
+
+from leveret.broker.vhost import Vhost
+from leveret.management.bodies import number_of, object_of
+from leveret.management.routes.shared import BROKER, OPERATOR, Row, found_vhost, json_response
+
+
+async def vhosts(request: web.Request) -> web.Response:
+    """Return all vhosts."""
+    return json_response([_row(vhost) for vhost in request.app[BROKER].vhosts.values()])
+
+
+async def vhost(request: web.Request) -> web.Response:
+    """Return one vhost."""
+    return json_response(_row(found_vhost(request)))
+
+
+async def put(request: web.Request) -> web.Response:
+    """Make a vhost, or change the metadata of the one that is there."""
+    body = await object_of(request)
+    if isinstance(tags := body.get("tags"), str):
+        body["tags"] = [tag.strip() for tag in tags.split(",") if tag.strip()]
+    broker = request.app[BROKER]
+    name = request.match_info["vhost"]
+    new = name not in broker.vhosts
+    async with request.app[OPERATOR].changing():
+        broker.add_vhost(name).set_metadata(body)
+    return web.Response(status=201 if new else 204)
+
+
+async def delete(request: web.Request) -> web.Response:
+    """Delete a vhost with all that is in it."""
+    async with request.app[OPERATOR].changing():
+        request.app[BROKER].delete_vhost(request.match_info["vhost"])
+    return web.Response(status=204)
+
+
+async def limits(request: web.Request) -> web.Response:
+    """Return the limits of all vhosts or of one."""
+    one = "vhost" in request.match_info
+    found = [found_vhost(request)] if one else list(request.app[BROKER].vhosts.values())
+    rows = [{"vhost": vhost.name, "value": dict(vhost.limits)} for vhost in found if vhost.limits]
+    return json_response(rows)
+
+
+async def put_limit(request: web.Request) -> web.Response:
+    """Set one limit of a vhost."""
+    value = number_of(await object_of(request), "value")
+    async with request.app[OPERATOR].changing():
+        found_vhost(request).set_limit(request.match_info["name"], value)
+    return web.Response(status=204)
+
+
+async def delete_limit(request: web.Request) -> web.Response:
+    """Take one limit of a vhost away."""
+    async with request.app[OPERATOR].changing():
+        found_vhost(request).clear_limit(request.match_info["name"])
+    return web.Response(status=204)
+
+
+def _row(vhost: Vhost) -> Row:
+    """Return a vhost as RabbitMQ shows it."""
+    ready = sum([int(queue.ready_count()) for queue in vhost.queues.values()])
+    unacked = sum([int(queue.unacked_count) for queue in vhost.queues.values()])
+    metadata = vhost.metadata()
+    return {
+        "name": vhost.name,
+        **metadata,
+        "metadata": metadata,
+        "messages": ready + unacked,
+        "messages_ready": ready,
+        "messages_unacknowledged": unacked,
+    }
+
+
+ROUTES: Final = (
+    web.get("/api/vhosts", vhosts),
+    web.get("/api/vhosts/{vhost}", vhost),
+    web.put("/api/vhosts/{vhost}", put),
+    web.delete("/api/vhosts/{vhost}", delete),
+    web.get("/api/vhost-limits", limits),
+    web.get("/api/vhost-limits/{vhost}", limits),
+    web.put("/api/vhost-limits/{vhost}/{name}", put_limit),
+    web.delete("/api/vhost-limits/{vhost}/{name}", delete_limit),
+)
