@@ -12,6 +12,7 @@ from urllib.parse import quote
 import pytest
 
 from http_api import Api
+from leveret.client import BasicProperties
 from leveret.client.blocking import Channel, Connection
 
 #: What a message without properties counts beside its body: the flags.
@@ -54,9 +55,11 @@ def test_a_queue_is_shown_with_its_messages(api: Api, channel: Channel) -> None:
         "messages": 3,
         "messages_ready": 2,
         "messages_unacknowledged": 1,
+        "messages_retained": 0,
         "message_bytes": 9 + 3 * PROPERTIES_BYTES,
         "message_bytes_ready": 4 + 2 * PROPERTIES_BYTES,
         "message_bytes_unacknowledged": 5 + PROPERTIES_BYTES,
+        "message_bytes_retained": 0,
         "message_stats": {
             "publish": 3,
             "deliver": 0,
@@ -65,6 +68,8 @@ def test_a_queue_is_shown_with_its_messages(api: Api, channel: Channel) -> None:
             "get": 1,
             "redeliver": 0,
             "ack": 0,
+            "deduplicated": 0,
+            "rewound": 0,
         },
     }
     message.ack()
@@ -73,6 +78,20 @@ def test_a_queue_is_shown_with_its_messages(api: Api, channel: Channel) -> None:
     assert (queue["messages"], queue["consumers"]) == (0, 1)
     assert queue["message_stats"]["deliver_no_ack"] == 2
     assert queue["message_stats"]["ack"] == 1
+
+
+def test_what_a_queue_retains_and_drops_is_counted_apart(api: Api, channel: Channel) -> None:
+    arguments = {"x-retain-acked": "1h", "x-deduplication-header": "id"}
+    channel.queue_declare("q.retains", arguments=arguments)
+    properties = BasicProperties(headers={"id": "same"})
+    for _ in range(3):
+        channel.publish(b"12345", "", "q.retains", properties)
+    channel.get("q.retains", no_ack=True)
+    queue = ok(api, "/api/queues/%2F/q.retains")
+    assert (queue["messages"], queue["messages_retained"]) == (0, 1)
+    assert queue["message_bytes_retained"] > 5
+    assert queue["message_stats"]["deduplicated"] == 2
+    channel.queue_delete("q.retains")
 
 
 def test_queues_are_listed_for_all_and_for_a_vhost(api: Api, channel: Channel) -> None:

@@ -32,7 +32,8 @@ Payloads by kind (`string` = u8 length and bytes; `table` = AMQP field table):
     move                 u32 n | n times (u64 queue, u64 sequence) | u64 from queue, u64 from
                          sequence | message
     ack                  n times (u64 queue, u64 first, u64 last)
-    requeue              u64 queue | u64 sequence | u32 delivery count
+    requeue              u64 queue | u64 sequence | u32 delivery count; 2^31 - 1 = acked, and kept
+                         to be put back
     purge                u64 queue | u64 below sequence
     trim                 u64 queue | u64 first offset that stays
     tx                   any of the others, each as u32 size | u8 kind | payload

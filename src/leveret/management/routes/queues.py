@@ -41,9 +41,11 @@ def row(stats: QueueStats) -> Row:
         "messages": stats.ready_count + stats.unacked_count,
         "messages_ready": stats.ready_count,
         "messages_unacknowledged": stats.unacked_count,
+        "messages_retained": stats.retained_count,
         "message_bytes": stats.ready_bytes + stats.unacked_bytes,
         "message_bytes_ready": stats.ready_bytes,
         "message_bytes_unacknowledged": stats.unacked_bytes,
+        "message_bytes_retained": stats.retained_bytes,
         "message_stats": {
             "publish": stats.published,
             "deliver": stats.delivered,
@@ -52,6 +54,8 @@ def row(stats: QueueStats) -> Row:
             "get": stats.got,
             "redeliver": stats.redelivered,
             "ack": stats.acked,
+            "deduplicated": stats.deduplicated,
+            "rewound": stats.rewound,
         },
     }
 
