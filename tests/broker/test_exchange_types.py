@@ -426,3 +426,20 @@ def test_each_type_is_there_again_and_goes(peer: Peer, type: str) -> None:
     assert returned(again)
     again.call(1, "exchange.delete", exchange="e", if_unused=True)
     assert "e" not in restarted(again.node).vhost.exchanges
+
+
+@pytest.mark.parametrize("type", [HASH, "x-modulus-hash", RANDOM, "x-local-random"])
+def test_a_message_with_copies_goes_to_one_binding_too(peer: Peer, type: str) -> None:
+    """Of several routing keys the first one counts, as in RabbitMQ."""
+    exchange(peer, type)
+    for queue in "abcd":
+        bind(peer, queue, "10" if type in (HASH, "x-modulus-hash") else "")
+    copies = [f"copy {number}" for number in range(20)]
+    assert owner(peer, "key", headers={"CC": copies}) in "abcd"
+
+
+def test_a_history_keeps_one_of_a_message_with_copies(peer: Peer) -> None:
+    exchange(peer, HISTORY)
+    send(peer, b"m", headers={"CC": ["a", "b"]})
+    bind(peer, "q")
+    assert drain(peer) == {"q": [b"m"]}

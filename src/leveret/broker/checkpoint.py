@@ -42,7 +42,7 @@ class BrokerCheckpoint(CheckpointSource):
     def begin(self, group: i64) -> None:
         """Note which queues there are and how far each has come."""
         for vhost in self.broker.vhosts.values():
-            for queue in vhost.queues.values():
+            for queue in _queues(vhost):
                 if queue.recorded:
                     self.queues[queue.queue_id] = queue
                     self.boundaries[queue.queue_id] = queue.next_number()
@@ -78,7 +78,7 @@ class BrokerCheckpoint(CheckpointSource):
                     out.define("exchange", exchange.definition(vhost.name))
                     yield
         for vhost in vhosts:
-            for queue in list(vhost.queues.values()):
+            for queue in _queues(vhost):
                 if queue.queue_id in self.boundaries and not queue.deleted:
                     yield from self._hand_over_queue(out, vhost, queue)
         for vhost in vhosts:
@@ -145,6 +145,12 @@ class BrokerCheckpoint(CheckpointSource):
                     yield
                 offset += 1
             out.close_chunk()
+
+
+def _queues(vhost: Vhost) -> list[Queue]:
+    """Return the queues of a vhost, and the stores of its delayed exchanges."""
+    stores = [exchange.delayed for exchange in vhost.exchanges.values()]
+    return [*vhost.queues.values(), *[store for store in stores if store is not None]]
 
 
 def _hand_over_users(out: CheckpointOutput, users: Users) -> Iterator[None]:

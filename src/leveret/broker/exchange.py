@@ -7,18 +7,24 @@ each queue once, so cycles end and a queue that matched twice gets one copy (beh
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
+from leveret.broker.delayed import delay_of
+from leveret.limits import DELAY_MS_MAX
 from leveret.wire.properties import property_headers
 
 if TYPE_CHECKING:
     from leveret.broker.binding import Binding
+    from leveret.broker.delayed import DelayedMessages
     from leveret.broker.policy import Policy
     from leveret.broker.queue import Queue
     from leveret.broker.turn import Turn
     from leveret.message import Message
+
+#: The type whose exchanges delay; the argument `x-delayed-type` says how they route.
+DELAYED_TYPE: Final = "x-delayed-message"
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -42,6 +48,9 @@ class Exchange:
         self.arguments = arguments
         #: The policy that counts for it (`vhost_policies`).
         self.policy: Policy | None = None
+        #: True where messages may ask for a delay, and what keeps those that did.
+        self.delays = False
+        self.delayed: DelayedMessages | None = None
         #: Where goes what no binding matched; `""` is nowhere.
         self.alternate = ""
         self.configure(arguments)
@@ -63,6 +72,7 @@ class Exchange:
         """Take the exchange's arguments as its policies have changed them."""
         alternate = merged.get("alternate-exchange")
         self.alternate = alternate if isinstance(alternate, str) else ""
+        self.delays = self.kind == DELAYED_TYPE or merged.get("delayed-message") is True
 
     def start_index(self) -> None:
         """Make the empty index of this type; a type without one leaves it out."""
@@ -71,7 +81,9 @@ class Exchange:
         """Make what this type keeps beside its bindings, when the exchange comes into a vhost."""
 
     def drop(self) -> None:
-        """Let go of it because the exchange is deleted."""
+        """Let go of it, and of what is delayed, because the exchange is deleted."""
+        if self.delayed is not None:
+            self.delayed.drop()
 
     def replayed(self) -> list[Message]:
         """Return what a new binding gets at once, oldest first."""
@@ -116,6 +128,8 @@ class Routing:
         self.more_keys: list[str] = []
         self.queues: list[Queue] = []
         self.dynamic = False
+        #: Why a client's publish is to be refused (406); what the broker itself sends goes on.
+        self.refusal = ""
         self._headers: dict[str, object] | None = None
         self._seen_queues: set[Queue] = set()
         self._pending: list[Exchange] = []
@@ -153,11 +167,23 @@ class Routing:
             self._visited.add(exchange)
             self._pending.append(exchange)
 
+    def _is_delayed(self, exchange: Exchange) -> bool:
+        """Give the message to the exchange's store if it asks for a delay, and say so."""
+        delay = delay_of(self.headers())
+        if delay <= 0 or exchange.delayed is None:
+            return False
+        if delay > DELAY_MS_MAX:
+            self.refusal = f"an x-delay of {delay} ms exceeds {DELAY_MS_MAX}"
+        self.take_queue(exchange.delayed)
+        return True
+
     def run(self, exchange: Exchange, exchanges: dict[str, Exchange]) -> None:
         """Route from `exchange`; `exchanges` are those of the vhost, for alternate ones."""
         self._visit(exchange)
         while self._pending:
             current = self._pending.pop()
+            if current.delays and self._is_delayed(current):
+                continue
             self._matched = False
             current.route(self)
             if self.more_keys and current.looks_at_keys:

@@ -75,6 +75,8 @@ _AGES: Final[dict[str, str]] = {
     "retain-acked": "age of retained messages",
 }
 
+_OTHERS: Final = ("ha-params", "delayed-message")
+
 #: What an operator policy may hold.
 OPERATOR_KEYS: Final = (
     "expires",
@@ -89,7 +91,7 @@ OPERATOR_KEYS: Final = (
 )
 
 #: Keys of exchanges; the others are of queues.
-EXCHANGE_KEYS: Final = ("alternate-exchange",)
+EXCHANGE_KEYS: Final = ("alternate-exchange", "delayed-message")
 
 #: Of policy, operator policy and argument the least counts.
 _LEAST: Final = (
@@ -150,7 +152,7 @@ def check_definition(definition: Arguments, operator: bool) -> None:
         raise PreconditionFailed("Validation failed: no policy provided")
     for key, value in definition.items():
         known = key in _NUMBERS or key in _WORDS or key in _NAMES or key in _AGES
-        known = known or key == "ha-params"
+        known = known or key in _OTHERS
         if not known or (operator and key not in OPERATOR_KEYS):
             kind = "operator policy" if operator else "policy"
             raise PreconditionFailed(f"Validation failed: '{key}' is not a recognised {kind} key")
@@ -169,6 +171,9 @@ def _check_value(key: str, value: object) -> None:
     elif key in _AGES:
         good = isinstance(value, str) and is_age(value)
         called = _AGES[key]
+    elif key == "delayed-message":
+        good = isinstance(value, bool)
+        called = "delayed-message value"
     elif key == "ha-params":
         good = isinstance(value, list) or (is_int(value) and isinstance(value, int) and value > 0)
         called = "ha-params value"

@@ -15,9 +15,11 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from leveret.broker.broker import Broker
+from leveret.broker.chunked import ChunkedQueue
 from leveret.broker.classic import ClassicQueue
 from leveret.broker.exchanges import make_exchange
 from leveret.broker.policy import restored_policy
+from leveret.broker.queue import Queue
 from leveret.broker.restore_deduplication import LearnedKeys
 from leveret.broker.restore_users import USER_KINDS, define_user, delete_user
 from leveret.broker.source import Returned
@@ -298,6 +300,8 @@ class Restore(Replay):
             self._bind(definition)
         for vhost in self.broker.vhosts.values():
             vhost.govern_exchanges()
+            for exchange in vhost.exchanges.values():
+                vhost.equip_delays(exchange)
 
     def _explain(self, queue: RestoredQueue) -> None:
         """Give a queue that no record explains a name, so that nothing of it is lost."""
@@ -317,14 +321,24 @@ class Restore(Replay):
         definition = restored.definition
         assert definition is not None
         vhost = self.broker.restore_vhost(_text(definition, "vhost"))
-        queue = vhost.make_queue(
-            restored.queue_id,
-            _text(definition, "name"),
-            True,
-            False,
-            definition.get("auto_delete") is True,
-            _table(definition, "arguments"),
-        )
+        queue: Queue
+        if "delays" in definition:
+            exchange = vhost.exchanges.get(_text(definition, "delays"))
+            if exchange is None or exchange.delayed is not None:
+                # Only damage parts a store from its exchange: their deletes are one record.
+                self._explain(restored)
+                self._build(restored, unclean)
+                return
+            queue = vhost.restore_delayed(exchange, restored.queue_id)
+        else:
+            queue = vhost.make_queue(
+                restored.queue_id,
+                _text(definition, "name"),
+                True,
+                False,
+                definition.get("auto_delete") is True,
+                _table(definition, "arguments"),
+            )
         messages = [restored.messages[sequence] for sequence in sorted(restored.messages)]
         self.restored += len(messages)
         if isinstance(queue, Stream):
@@ -333,12 +347,13 @@ class Restore(Replay):
             for item in messages:
                 queue.restore_message(item.sequence, item.message)
             queue.restore_end(restored.first_offset, restored.next_sequence)
-        elif isinstance(queue, ClassicQueue):
+        elif isinstance(queue, ChunkedQueue):
             queue.restore(messages, max(restored.next_sequence, 1), unclean)
-            queue.redelivered_below = max(queue.redelivered_below, restored.redelivered_below)
             queue.restore_chunks(restored.chunks, restored.dead)
-            if queue.deduplication is not None:
-                self.keys.give(queue.queue_id, queue.deduplication)
+            if isinstance(queue, ClassicQueue):
+                queue.redelivered_below = max(queue.redelivered_below, restored.redelivered_below)
+                if queue.deduplication is not None:
+                    self.keys.give(queue.queue_id, queue.deduplication)
 
     def _bind(self, definition: dict[str, object]) -> None:
         """Put a binding back whose ends are there (their deletes were replayed before)."""

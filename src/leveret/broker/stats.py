@@ -16,9 +16,11 @@ from mypy_extensions import i64
 
 from leveret.broker.binding import Binding
 from leveret.broker.broker import Broker
+from leveret.broker.delayed import due_ms
 from leveret.broker.exchange import Exchange
 from leveret.broker.queue import Queue
 from leveret.broker.vhost import Vhost
+from leveret.message import Message
 
 
 @final
@@ -63,6 +65,8 @@ class ExchangeStats:
         self.internal: Final = exchange.internal
         self.arguments: Final = exchange.arguments
         self.published_in: Final = int(exchange.published_in)
+        delayed = exchange.delayed
+        self.delayed_count: Final = 0 if delayed is None else int(delayed.ready_count())
 
 
 @final
@@ -86,6 +90,25 @@ class BindingStats:
         self.binding_key: Final = binding_key
         self.arguments: Final = arguments
         self.arguments_key: Final = arguments_key
+
+
+@final
+class DelayedStats:
+    """A delayed message: `due_ms` and `taken_ms` are of the Unix epoch, `id` is its exchange's.
+
+    `exchange` keeps it; `source` and `routing_key` are what it was published to.
+    """
+
+    def __init__(self, vhost: str, exchange: Exchange, sequence: i64, message: Message) -> None:
+        self.vhost: Final = vhost
+        self.exchange: Final = exchange.name
+        self.id: Final = int(sequence)
+        self.due_ms: Final = int(due_ms(message))
+        self.taken_ms: Final = int(message.timestamp_ms)
+        self.source: Final = message.address.exchange.decode("utf-8", "surrogateescape")
+        self.routing_key: Final = message.address.routing_key.decode("utf-8", "surrogateescape")
+        self.bytes: Final = int(message.size)
+        self.persistent: Final = message.persistent
 
 
 @final
@@ -157,6 +180,35 @@ class ExchangeListing:
             self._next += 1
             if not exchange.deleted:
                 taken.append(ExchangeStats(vhost, exchange))
+        return taken
+
+
+@final
+class DelayedListing:
+    """The delayed messages of an exchange in the order of their ids, in slices."""
+
+    def __init__(self, broker: Broker, vhost: str, exchange: str) -> None:
+        found = broker.vhosts.get(vhost)
+        self._vhost: Final = vhost
+        self._exchange: Final = None if found is None else found.exchanges.get(exchange)
+        store = None if self._exchange is None else self._exchange.delayed
+        self._store: Final = store
+        self._left: Final[list[i64]] = [] if store is None else list(store.messages)
+        self._next: i64 = 0
+
+    def take(self, count: i64) -> list[DelayedStats]:
+        """Return the snapshots of the next `count` messages at most; none at the end."""
+        taken: list[DelayedStats] = []
+        exchange = self._exchange
+        store = self._store
+        if exchange is None or store is None:
+            return taken
+        while len(taken) < count and self._next < len(self._left):
+            sequence = self._left[self._next]
+            self._next += 1
+            message = store.messages.get(sequence)
+            if message is not None:
+                taken.append(DelayedStats(self._vhost, exchange, sequence, message))
         return taken
 
 

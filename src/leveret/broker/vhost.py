@@ -12,13 +12,16 @@ from mypy_extensions import i64
 
 from leveret.broker.arguments import Arguments
 from leveret.broker.binding import Binding
-from leveret.broker.classic import ClassicQueue
+from leveret.broker.chunked import ChunkedQueue
+from leveret.broker.dead_letter import carbon_copies
+from leveret.broker.delayed import DelayedMessages
 from leveret.broker.exchange import Exchange, Routing
 from leveret.broker.queue import REFUSE, TAKE, Queue
 from leveret.broker.replies import REPLY_PREFIX
 from leveret.broker.vhost_queues import VhostQueues
 from leveret.broker.vhost_state import Ids, clean_name
 from leveret.message import Message
+from leveret.wire.properties import property_headers
 
 __all__ = ["RECORDED", "REJECTED", "Ids", "Vhost", "clean_name"]
 
@@ -48,13 +51,50 @@ class Vhost(VhostQueues):
                 message.persistent,
             )
             if binding.exchange is not None:
-                key = message.address.routing_key.decode()
-                queues = self.route(binding.exchange, key, message.properties).queues
+                queues = self.destinations(binding.exchange, message)
             else:
                 assert binding.queue is not None
                 queues = [binding.queue]
             if queues and self.publish(copy, queues) & RECORDED:
                 self.turn.recorded()
+
+    # -- delayed messages -------------------------------------------------------------------------
+
+    def equip_delays(self, exchange: Exchange) -> None:
+        """Give an exchange that delays its store, and journal it."""
+        if exchange.delays and exchange.delayed is None:
+            store = self.restore_delayed(exchange, self.ids.next_queue_id())
+            if store.recorded:
+                self.turn.journal.define("queue", store.definition(self.name))
+
+    def restore_delayed(self, exchange: Exchange, queue_id: i64) -> DelayedMessages:
+        """Return the new store of an exchange; nothing is journaled."""
+        store = DelayedMessages(self.turn, queue_id, exchange)
+        store.vhost = self
+        exchange.delayed = store
+        return store
+
+    def cancel_delayed(self, exchange_name: str, sequence: i64) -> bool:
+        """Drop a delayed message by its id; tell whether it was there.
+
+        Raises: NotFound (404) for an exchange that is not there.
+        """
+        store = self.exchange(exchange_name).delayed
+        return store is not None and store.cancel(sequence)
+
+    def purge_delayed(self, exchange_name: str) -> i64:
+        """Drop all delayed messages of an exchange; return their number.
+
+        Raises: NotFound (404).
+        """
+        store = self.exchange(exchange_name).delayed
+        return 0 if store is None else store.purge()
+
+    def destinations(self, exchange: Exchange, message: Message) -> list[Queue]:
+        """Return where a message of the broker's own goes from `exchange`."""
+        key = message.address.routing_key.decode("utf-8", "surrogateescape")
+        copies = carbon_copies(property_headers(message.properties) or {})
+        return self.route_copies(exchange, key, copies, message.properties).queues
 
     # -- messages ---------------------------------------------------------------------------------
 
@@ -104,7 +144,7 @@ class Vhost(VhostQueues):
 
     def move(
         self,
-        queue: ClassicQueue,
+        queue: ChunkedQueue,
         sequence: i64,
         message: Message,
         letter: Message,
@@ -116,7 +156,8 @@ class Vhost(VhostQueues):
         `publish` returns.
         """
         journal = self.turn.journal
-        held = queue.recorded and message.persistent and not queue.deleted and sequence >= 0
+        journaled = queue.recorded and (message.persistent or queue.keeps_all)
+        held = journaled and not queue.deleted and sequence >= 0
         outcome = self._spread(letter, queues)
         if outcome & RECORDED:
             if held:

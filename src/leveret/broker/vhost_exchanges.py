@@ -57,6 +57,7 @@ class VhostExchanges(VhostMetadata):
         exchange = make_exchange(name, kind, durable, auto_delete, internal, arguments)
         self.put_exchange(exchange)
         self._govern_exchange(exchange)
+        self.equip_delays(exchange)
         if durable:
             self.turn.journal.define("exchange", exchange.definition(self.name))
             exchange.define_group = self.turn.journal.group
@@ -68,6 +69,13 @@ class VhostExchanges(VhostMetadata):
         exchange.equip(self.turn)
         self.exchanges[exchange.name] = exchange
         self.revision += 1
+
+    def equip_delays(self, exchange: Exchange) -> None:
+        """Give an exchange that delays its store."""
+
+    def _configure_exchange(self, exchange: Exchange) -> None:
+        super()._configure_exchange(exchange)
+        self.equip_delays(exchange)
 
     def _check_alternate(self, arguments: Arguments, name: str) -> None:
         alternate = arguments.get("alternate-exchange")
@@ -126,14 +134,27 @@ class VhostExchanges(VhostMetadata):
         self.revision += 1
         exchange.drop()
         if exchange.durable:
-            self.turn.journal.delete("exchange", {"vhost": self.name, "name": exchange.name})
-            self._removed()
+            self._journal_delete(exchange)
         for binding in list(exchange.bindings.values()):
             self._forget_destination(binding)
         exchange.bindings.clear()
         for binding in list(exchange.bound_from):
             self._remove(binding, False)
         exchange.bound_from.clear()
+
+    def _journal_delete(self, exchange: Exchange) -> None:
+        """Journal that an exchange is gone, with what it delayed: all or nothing."""
+        journal = self.turn.journal
+        name: Arguments = {"vhost": self.name, "name": exchange.name}
+        store = exchange.delayed
+        if store is None:
+            journal.delete("exchange", name)
+        else:
+            journal.begin_tx()
+            journal.delete("exchange", name)
+            journal.delete("queue", store.definition(self.name))
+            journal.end_tx()
+        self._removed()
 
     # -- bindings ---------------------------------------------------------------------------------
 

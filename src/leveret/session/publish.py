@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
-from leveret.broker.exchange import Exchange
+from leveret.broker.exchange import Exchange, Routing
 from leveret.broker.queue import Queue
 from leveret.errors import (
     AccessRefused,
@@ -118,7 +118,7 @@ def accept(
     if more_keys:
         queues = _route_copies(channel, route, more_keys, properties)
     elif route.dynamic:
-        queues = vhost.route(route.exchange, route.routing_key, properties).queues
+        queues = _unrefused(vhost.route(route.exchange, route.routing_key, properties))
     route.exchange.published_in += 1
     connection.published += 1
     if channel.mode == TX:
@@ -152,7 +152,14 @@ def _route_copies(
     if vhost.strict_keys and exchange.has_patterns:
         for key in more_keys:
             check_strict_routing_key(key)
-    return vhost.route_copies(exchange, route.routing_key, more_keys, properties).queues
+    return _unrefused(vhost.route_copies(exchange, route.routing_key, more_keys, properties))
+
+
+def _unrefused(routing: Routing) -> list[Queue]:
+    """Return where a message goes.  Raises: PreconditionFailed (406) where a header is refused."""
+    if routing.refusal:
+        raise PreconditionFailed(routing.refusal, 60, 40)
+    return routing.queues
 
 
 def _hold(channel: Channel, message: Message, queues: list[Queue], mandatory: bool) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from leveret.broker.exchange import Exchange
+from leveret.broker.exchange import DELAYED_TYPE, Exchange
 from leveret.broker.exchanges.consistent_hash import ConsistentHashExchange
 from leveret.broker.exchanges.direct import DirectExchange
 from leveret.broker.exchanges.fanout import FanoutExchange
@@ -31,7 +31,7 @@ EXCHANGE_TYPES: Final[dict[str, type[Exchange]]] = {
 
 def check_exchange_type(kind: str) -> None:
     """Refuse a type that there is not.  Raises: PreconditionFailed (406, behaviour 32)."""
-    if kind not in EXCHANGE_TYPES:
+    if kind not in EXCHANGE_TYPES and kind != DELAYED_TYPE:
         raise PreconditionFailed(f"unknown exchange type '{kind}'")
 
 
@@ -49,4 +49,12 @@ def make_exchange(
     type cannot take.
     """
     check_exchange_type(kind)
-    return EXCHANGE_TYPES[kind](name, kind, durable, auto_delete, internal, arguments)
+    routes_as = kind
+    if kind == DELAYED_TYPE:
+        wish = arguments.get("x-delayed-type")
+        if not isinstance(wish, str) or wish not in EXCHANGE_TYPES:
+            raise PreconditionFailed(
+                "Invalid argument, 'x-delayed-type' must be an existing exchange type"
+            )
+        routes_as = wish
+    return EXCHANGE_TYPES[routes_as](name, kind, durable, auto_delete, internal, arguments)

@@ -24,7 +24,8 @@ class ConsistentHashExchange(Exchange):
     source: HashSource
 
     def start_index(self) -> None:
-        """Start with an empty ring."""
+        """Start with an empty ring; of several routing keys the first one counts."""
+        self.looks_at_keys = False
         self.ring = HashRing()
         self.source = HashSource(self.arguments)
 

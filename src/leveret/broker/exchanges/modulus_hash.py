@@ -22,7 +22,8 @@ class ModulusHashExchange(Exchange):
     stale: bool
 
     def start_index(self) -> None:
-        """Start without bindings."""
+        """Start without bindings; of several routing keys the first one counts."""
+        self.looks_at_keys = False
         self.ordered = []
         self.stale = False
 

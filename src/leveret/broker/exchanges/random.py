@@ -32,7 +32,8 @@ class RandomExchange(Exchange):
     state: int
 
     def start_index(self) -> None:
-        """Start without bindings."""
+        """Start without bindings; keys mean nothing."""
+        self.looks_at_keys = False
         self.listed = []
         self.looks_at_keys = False
         self.places = {}

@@ -76,8 +76,8 @@ class RecentHistoryExchange(Exchange):
 
     def start_index(self) -> None:
         """Start without a history.  Raises: PreconditionFailed (406) for a length that is none."""
-        self.history = None
         self.looks_at_keys = False
+        self.history = None
         length = self.arguments.get("x-recent-history-length", HISTORY_MESSAGES)
         if not isinstance(length, int) or not is_int(length) or length < 1:
             raise PreconditionFailed(
@@ -95,6 +95,7 @@ class RecentHistoryExchange(Exchange):
 
     def drop(self) -> None:
         """Forget the history because the exchange is deleted."""
+        super().drop()
         if self.history is not None:
             self.history.drop()
 

@@ -1,0 +1,315 @@
+"""Delayed messages over stops, crashes and checkpoints; listing and cancelling them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from core import Node, Peer
+from delayed import bind, declare, delay, drain, listed, restarted, started
+from leveret.broker.stats import DelayedListing, DelayedStats
+from leveret.store.disks.recording import Image, RecordingDisk, crash_states
+from raw_codec import properties, publish
+
+
+@pytest.fixture
+def ready(peer: Peer) -> Peer:
+    """A peer with `e`, direct, and `q` bound to it."""
+    declare(peer)
+    bind(peer)
+    return peer
+
+
+# -- listing and cancelling ------------------------------------------------------------------------
+
+
+def test_what_is_listed(ready: Peer) -> None:
+    now = ready.node.clock.wall_ms()
+    delay(ready, 5000, b"12345", key="k")
+    ready.send(publish(1, "e", "other", b"", headers={"x-delay": "70"}))
+    first, second = listed(ready.node)
+    size = len(properties(headers={"x-delay": 5000}, delivery_mode=2)) + 5
+    assert vars_of(first) == ("/", "e", 1, now + 5000, now, "e", "k", size, True)
+    assert vars_of(second)[2:7] == (2, now + 70, now, "e", "other")
+    assert not second.persistent
+    assert listed(restarted(ready.node))[0].due_ms == now + 5000
+
+
+def vars_of(stats: DelayedStats) -> tuple[Any, ...]:
+    """The fields of a snapshot."""
+    names = "vhost exchange id due_ms taken_ms source routing_key bytes persistent"
+    return tuple(getattr(stats, name) for name in names.split())
+
+
+def test_an_exchange_that_delays_nothing_lists_nothing(peer: Peer) -> None:
+    for name in ("e", "amq.direct"):
+        assert DelayedListing(peer.node.broker, "/", name).take(1) == []
+    assert DelayedListing(peer.node.broker, "gone", "e").take(1) == []
+
+
+def test_a_cancelled_message_does_not_come(ready: Peer) -> None:
+    for ms in (10, 20, 30):
+        delay(ready, ms, b"%d" % ms)
+    vhost = ready.node.vhost
+    assert vhost.cancel_delayed("e", 2)
+    assert not vhost.cancel_delayed("e", 2)
+    assert not vhost.cancel_delayed("e", 9)
+    assert not vhost.cancel_delayed("amq.direct", 1)
+    assert [stats.id for stats in listed(ready.node)] == [1, 3]
+    assert ready.node.turn.held_messages == 2
+    node = restarted(ready.node)
+    assert [stats.id for stats in listed(node)] == [1, 3]
+    node.tick(30)
+    assert drain(node.connect()) == [b"10", b"30"]
+    assert not node.vhost.cancel_delayed("e", 1)
+
+
+def test_ids_are_not_used_twice(ready: Peer) -> None:
+    delay(ready, 10)
+    ready.node.tick(10)
+    node = restarted(ready.node)
+    node.take_checkpoint()
+    node.take_checkpoint()
+    node = restarted(node)
+    delay(node.connect(), 10)
+    assert [stats.id for stats in listed(node)] == [2]
+
+
+def test_a_purge_drops_all(ready: Peer) -> None:
+    for ms in (10, 20, 30):
+        delay(ready, ms)
+    assert ready.node.vhost.purge_delayed("e") == 3
+    assert ready.node.vhost.purge_delayed("amq.direct") == 0
+    assert ready.node.turn.held_messages == 0
+    assert ready.node.turn.held_bytes == 0
+    assert not listed(restarted(ready.node))
+
+
+# -- the end of the exchange -----------------------------------------------------------------------
+
+
+def test_a_deleted_exchange_takes_along_what_it_delays(ready: Peer) -> None:
+    delay(ready, 10)
+    ready.call(1, "exchange.delete", exchange="e")
+    turn = ready.node.turn
+    assert (turn.held_messages, turn.held_bytes) == (0, 0)
+    declare(ready)
+    bind(ready)
+    for node in (ready.node, restarted(ready.node)):
+        assert listed(node) == []
+        assert node.orphaned == []
+        node.tick(10)
+        assert drain(node.connect()) == []
+
+
+def test_a_deleted_vhost_takes_along_what_it_delays(node: Node) -> None:
+    vhost = node.broker.add_vhost("other")
+    arguments: dict[str, object] = {"x-delayed-type": "fanout"}
+    exchange = vhost.declare_exchange("e", "x-delayed-message", True, False, False, arguments)
+    assert exchange.delayed is not None
+    node.broker.delete_vhost("other")
+    node.sync()
+    again = restarted(node)
+    assert "other" not in again.broker.vhosts
+    assert exchange.delayed.deleted
+
+
+# -- restarts, crashes and checkpoints -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", [1, 2])
+def test_every_message_of_a_durable_exchange_survives(ready: Peer, mode: int) -> None:
+    """Transient ones too, as in the plugin; what is due meanwhile goes at the start."""
+    delay(ready, 10, b"soon", delivery_mode=mode)
+    delay(ready, 5000, b"later", delivery_mode=mode)
+    ready.node.sync()
+    ready.node.clock.advance(3000)
+    node = restarted(ready.node)
+    peer = node.connect()
+    assert drain(peer) == [b"soon"]
+    node.tick(1999)
+    assert drain(peer) == []
+    node.tick(1)
+    got = peer.call_get("q")
+    assert (got.body, got.redelivered) == (b"later", False)
+
+
+def test_a_transient_exchange_goes_with_its_messages(peer: Peer) -> None:
+    declare(peer, durable=False)
+    bind(peer)
+    delay(peer, 10)
+    peer.call(1, "confirm.select")
+    delay(peer, 20)
+    assert peer.names() == ["basic.ack"], "nothing is to be synced"
+    again = restarted(peer.node)
+    assert "e" not in again.vhost.exchanges
+    assert again.orphaned == []
+
+
+def test_after_a_clean_stop_too(ready: Peer) -> None:
+    delay(ready, 10)
+    node = Node(RecordingDisk(ready.node.stop()), clock=ready.node.clock)
+    assert node.report.clean_stop
+    node.tick(10)
+    assert drain(node.connect()) == [b"m"]
+
+
+def test_a_release_is_one_record(ready: Peer) -> None:
+    """At every crash the message is in the store or in its queues, not in both, not nowhere."""
+    bind(ready, "second")
+    delay(ready, 10)
+    ready.node.sync()
+    since = ready.node.trace_length()
+    ready.node.tick(10)
+    ready.node.sync()
+    found = set()
+    images = crash_images(ready.node, since)
+    for image in images:
+        again = Node(RecordingDisk(image))
+        counts = [int(again.vhost.queues[name].ready_count()) for name in ("q", "second")]
+        found.add((len(listed(again)), *counts))
+    assert found == {(1, 0, 0), (0, 1, 1)}
+
+
+def crash_images(node: Node, since: int) -> list[Image]:
+    """Images that a crash at any moment since then could leave."""
+    assert node.recording is not None
+    chance = random.Random(7)
+    return [s.image for s in crash_states(node.recording, chance.randrange, 4, since=since)]
+
+
+def test_a_delete_is_one_record(ready: Peer) -> None:
+    delay(ready, 10)
+    ready.node.sync()
+    since = ready.node.trace_length()
+    ready.call(1, "exchange.delete", exchange="e")
+    found = set()
+    for image in crash_images(ready.node, since):
+        again = Node(RecordingDisk(image))
+        assert again.orphaned == []
+        found.add(("e" in again.vhost.exchanges, len(listed(again))))
+    assert found == {(True, 1), (False, 0)}
+
+
+STEPS: dict[str, Callable[[Peer], Any]] = {
+    "nothing": lambda _: None,
+    "release the first": lambda peer: peer.node.tick(10),
+    "cancel the second": lambda peer: peer.node.vhost.cancel_delayed("e", 2),
+    "delay more": lambda peer: delay(peer, 40, b"40"),
+    "release all": lambda peer: peer.node.tick(100),
+    "purge": lambda peer: peer.node.vhost.purge_delayed("e"),
+}
+
+
+@pytest.mark.parametrize("second", STEPS)
+@pytest.mark.parametrize("first", STEPS)
+def test_chunked_messages_that_went_stay_away(ready: Peer, first: str, second: str) -> None:
+    """Every pair of steps between three checkpoints, then a crash: no journal tells of them."""
+    node = ready.node
+    for ms in (10, 20, 30):
+        delay(ready, ms, b"%d" % ms)
+    node.take_checkpoint()
+    for step in (first, second):
+        STEPS[step](ready)
+        node.sync()
+        node.take_checkpoint()
+    node.sync()
+    expected = [stats.id for stats in listed(node)], [m.message.body for m in waiting(node)]
+    again = Node(RecordingDisk(node.image()), clock=node.clock)
+    assert again.report.records < 3, "only the start is in the journal"
+    assert ([stats.id for stats in listed(again)], [m.message.body for m in waiting(again)]) == (
+        expected
+    )
+    again.take_checkpoint()
+    again.sync()
+    last = Node(RecordingDisk(again.image()), clock=node.clock)
+    assert ([stats.id for stats in listed(last)], [m.message.body for m in waiting(last)]) == (
+        expected
+    )
+
+
+def waiting(node: Node) -> list[Any]:
+    """What is in `q`."""
+    return node.classic("q").live()
+
+
+def test_a_checkpoint_hands_over_while_messages_leave(ready: Peer) -> None:
+    """One item a slice, and time passes between them."""
+    node = ready.node
+    for ms in range(1, 31):
+        delay(ready, ms, b"%d" % ms)
+    while not node.step_checkpoint(1):
+        node.tick(1)
+        node.sync()
+    node.sync()
+    expected = len(listed(node)), len(waiting(node))
+    assert sum(expected) == 30
+    again = Node(RecordingDisk(node.image()), clock=node.clock)
+    assert (len(listed(again)), len(waiting(again))) == expected
+    again.tick(30)
+    assert len(waiting(again)) == 30
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("delay"), st.integers(1, 50)),
+            st.tuples(st.just("tick"), st.integers(1, 30)),
+            st.tuples(st.just("cancel"), st.integers(1, 8)),
+            st.tuples(st.sampled_from(["kill", "checkpoint", "stop"]), st.just(0)),
+        ),
+        max_size=25,
+    )
+)
+def test_any_story(steps: list[tuple[str, int]]) -> None:
+    """Against a dict of deadlines: every message comes at its time, once, over any stop."""
+    node = Node()
+    peer = node.connect()
+    declare(peer)
+    bind(peer)
+    waits: dict[int, int] = {}
+    expected: list[bytes] = []
+    now, last = 0, 0
+    for step, value in steps:
+        if step == "delay":
+            last += 1
+            waits[last] = now + value
+            delay(peer, value, b"%d" % last)
+        elif step == "tick":
+            now += value
+            node.tick(value)
+        elif step == "cancel":
+            assert node.vhost.cancel_delayed("e", value) is (waits.pop(value, None) is not None)
+        elif step == "checkpoint":
+            node.sync()
+            node.take_checkpoint()
+        else:
+            image = node.stop() if step == "stop" else None
+            node = restarted(node) if image is None else started(image, node)
+            peer = node.connect()
+        due = sorted((at, number) for number, at in waits.items() if at <= now)
+        expected += [b"%d" % number for _, number in due]
+        for _, number in due:
+            del waits[number]
+        assert [item.message.body for item in waiting(node)] == expected
+        assert [stats.id for stats in listed(node)] == sorted(waits)
+
+
+# -- damage ---------------------------------------------------------------------------------------
+
+
+def test_a_store_whose_exchange_no_record_explains_is_kept(ready: Peer) -> None:
+    """Damage may lose a definition; what was delayed lies in a queue of its own then."""
+    delay(ready, 10)
+    journal = ready.node.journal
+    journal.delete("exchange", {"vhost": "/", "name": "e"})
+    node = restarted(ready.node)
+    (name,) = node.orphaned
+    node = restarted(node)
+    assert [item.message.body for item in node.classic(name).live()] == [b"m"]

@@ -1,0 +1,69 @@
+"""A delayed exchange `e` for tests: declaring it, publishing to it, looking at what it keeps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from core import Node, Peer
+from leveret.broker.delayed import DelayedMessages
+from leveret.broker.stats import DelayedListing, DelayedStats
+from leveret.store.disks.recording import Image, RecordingDisk
+from raw_codec import publish
+
+
+def declare(
+    peer: Peer, type: str = "direct", *, durable: bool = True, arguments: Any = None
+) -> None:
+    """Declare the delayed exchange `e`."""
+    arguments = {"x-delayed-type": type} | (arguments or {})
+    values = {"type": "x-delayed-message", "durable": durable, "arguments": arguments}
+    peer.call(1, "exchange.declare", exchange="e", **values)
+
+
+def bind(peer: Peer, queue: str = "q", key: str = "k", arguments: Any = None) -> None:
+    """Declare a durable queue and bind it to `e`."""
+    peer.declare(queue)
+    values = {"queue": queue, "exchange": "e", "routing_key": key, "arguments": arguments or {}}
+    peer.call(1, "queue.bind", **values)
+
+
+def delay(peer: Peer, ms: Any, body: bytes = b"m", *, key: str = "k", **props: Any) -> None:
+    """Publish to `e` with a delay."""
+    headers = props.pop("headers", {}) | {"x-delay": ms}
+    props = {"delivery_mode": 2} | props
+    peer.send(publish(1, "e", key, body, headers=headers, **props))
+
+
+def drain(peer: Peer, queue: str = "q") -> list[bytes]:
+    """Take what is in a queue."""
+    bodies: list[bytes] = []
+    while peer.node.vhost.queues[queue].ready_count() > 0:
+        bodies.append(peer.call_get(queue, no_ack=True).body)
+    return bodies
+
+
+def store_of(node: Node) -> DelayedMessages:
+    """What `e` keeps."""
+    store = node.vhost.exchanges["e"].delayed
+    assert store is not None
+    return store
+
+
+def listed(node: Node) -> list[DelayedStats]:
+    """What management shows of `e`."""
+    listing = DelayedListing(node.broker, "/", "e")
+    found: list[DelayedStats] = []
+    while taken := listing.take(3):
+        found += taken
+    return found
+
+
+def started(image: Image, like: Node) -> Node:
+    """A broker on that disk, at the time of day of `like`."""
+    return Node(RecordingDisk(image), clock=like.clock)
+
+
+def restarted(node: Node) -> Node:
+    """Kill the broker when everything is synced, and start it again."""
+    node.sync()
+    return started(node.image(), node)
