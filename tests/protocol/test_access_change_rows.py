@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from core import Node, Peer
-from raw_codec import method, publish
+from raw_codec import decode_properties, method, publish
 
 ALL = {"configure": ".*", "write": ".*", "read": ".*"}
 
@@ -118,6 +118,21 @@ def test_b74_revoked_read_takes_an_auto_delete_queue_along(node: Node) -> None:
     permit(node, read="")
     assert peer.names() == ["basic.cancel"]
     assert "q" not in node.vhost.queues
+
+
+def test_b74_revoked_read_leaves_the_channels_own_replies(node: Node) -> None:
+    """74: direct reply-to asks for no permission, so a change takes none away."""
+    peer = node.connect_as("u")
+    reply_to = "amq.rabbitmq.reply-to"
+    peer.call(1, "basic.consume", queue=reply_to, consumer_tag="c", no_ack=True)
+    permit(node, read="")
+    peer.declare("q")
+    peer.send(publish(1, "", "q", body=b"ask", reply_to=reply_to))
+    server = node.connect()
+    asked = server.call_get("q")
+    address = decode_properties(asked.properties)["reply_to"]
+    server.send(publish(1, "", address, body=b"answer"))
+    assert peer.bodies() == [b"answer"]
 
 
 def test_b74_one_vhosts_change_leaves_the_others(node: Node) -> None:

@@ -347,6 +347,16 @@ def test_b74_topic_permission_on_publish(client: Client) -> None:
     assert connection.expect_channel_close(1, 403, text, (60, 40)).text == text
 
 
+@pytest.mark.parametrize("header", ["CC", "BCC"])
+def test_b74_topic_permission_on_copies(client: Client, header: str) -> None:
+    """74: the keys in CC and BCC are judged as the message's own (RabbitMQ 3 lets them through)."""
+    connection = client(login("topical"))
+    for keys in (["topical.a", "topical.b"], ["topical.c", "x"]):
+        headers = {header: keys}
+        connection.send(raw.publish(1, "amq.topic", "topical.y", b"x", headers=headers))
+    connection.expect_channel_close(1, 403, topic_refused("write", "x", "topical"))
+
+
 @pytest.mark.parametrize("name", ["queue.bind", "queue.unbind"])
 def test_b74_topic_permission_on_bind(client: Client, name: str) -> None:
     """74: the binding key wants read."""

@@ -149,6 +149,9 @@ def _route_copies(
     """Return the queues of a message that has the headers CC or BCC."""
     vhost = channel.vhost
     exchange = route.exchange
+    access = channel.connection.access
+    for key in more_keys:
+        access.write_topic(exchange.kind, exchange.name, key)
     if vhost.strict_keys and exchange.has_patterns:
         for key in more_keys:
             check_strict_routing_key(key)
