@@ -286,6 +286,31 @@ def test_stream(broker: Broker, name: str) -> None:
     run(broker, test)
 
 
+def test_delayed_exchange(broker: Broker, name: str) -> None:
+    """`x-delayed-message` is RabbitMQ's only by a plugin that Debian does not have."""
+    if broker.is_rabbitmq:
+        pytest.skip("RabbitMQ has no x-delayed-message without a plugin")
+
+    async def test(rabbit: RabbitBroker) -> None:
+        heard = Heard()
+        exchange = RabbitExchange(
+            name,
+            ExchangeType.X_DELAYED_MESSAGE,
+            auto_delete=True,
+            arguments={"x-delayed-type": "direct"},
+        )
+        listen(rabbit, heard, "q", private(name, "k"), exchange)
+        await rabbit.start()
+        start = time.monotonic()
+        for text, delay in (("late", 900), ("soon", 300)):
+            await rabbit.publish(text, "k", exchange, headers={"x-delay": delay})
+        await rabbit.publish("now", "k", exchange)
+        assert await heard.take(3) == [("q", "now"), ("q", "soon"), ("q", "late")]
+        assert time.monotonic() - start >= 0.9
+
+    run(broker, test)
+
+
 def test_consistent_hash_exchange(broker: Broker, name: str) -> None:
     """Each key goes to one queue and always to the same."""
     if broker.is_rabbitmq:

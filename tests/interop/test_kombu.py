@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from amqp.exceptions import AccessRefused, NotFound
+from amqp.exceptions import AccessRefused, MessageNacked, NotFound
 from kombu import pools
 from kombu.connection import Connection
 from kombu.entity import Exchange, Queue
@@ -227,6 +227,19 @@ def test_priorities(connection: Connection, name: str) -> None:
         for priority in (0, 5, 2, 5, 9):
             producer.publish(priority, routing_key=name, declare=[queue], priority=priority)
     assert [body for _, body in drained(connection, [queue], 5)] == [5, 5, 9, 2, 0]
+
+
+def test_a_full_queue_refuses(broker: Broker, name: str) -> None:
+    """A nack becomes an error for who waits for confirms."""
+    options = {"confirm_publish": True}
+    arguments = {"x-overflow": "reject-publish"}
+    with Connection(broker.uri, transport_options=options) as connection:
+        queue = private(name, Exchange(""), name, max_length=1, queue_arguments=arguments)
+        with connection.Producer() as producer:
+            producer.publish("first", routing_key=name, declare=[queue])
+            with pytest.raises(MessageNacked):
+                producer.publish("second", routing_key=name)
+        assert queue(connection.default_channel).queue_declare(passive=True).message_count == 1
 
 
 def test_pools(broker: Broker, name: str) -> None:

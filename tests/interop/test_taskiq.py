@@ -156,6 +156,28 @@ def test_a_short_delay_behind_a_long_one(broker: Broker, name: str) -> None:
     run(test)
 
 
+def test_delayed_message_exchange(broker: Broker, name: str) -> None:
+    """`delayed_message_exchange_plugin=True`: delays by an `x-delayed-message` exchange."""
+    if broker.is_rabbitmq:
+        pytest.skip("RabbitMQ has no x-delayed-message without a plugin")
+    tasks = tasks_of(broker, name, delayed_message_exchange_plugin=True)
+
+    @tasks.task(task_name=f"{name}.now")
+    async def now() -> float:
+        return time.monotonic()
+
+    async def test() -> None:
+        async with working(tasks):
+            start = time.monotonic()
+            late = await now.kicker().with_labels(delay=0.9).kiq()
+            soon = await now.kicker().with_labels(delay=0.3).kiq()
+            assert await got(await now.kiq()) - start < 0.3
+            assert 0.3 <= await got(soon) - start < 0.9
+            assert await got(late) - start >= 0.9
+
+    run(test)
+
+
 def test_priorities(broker: Broker, name: str) -> None:
     queue = Queue(name=name, type=QueueType.CLASSIC, max_priority=10)
     tasks = tasks_of(broker, name, queue, qos=1)
