@@ -2,8 +2,9 @@
 
 It is the only module that knows all.  Time, randomness and files enter the core here.
 
-Order of start: lock and recover the data directory, put the state back, journal what is new, sync,
-listen.  Order of stop: listen no more, close connections, sync, mark the stop as clean.
+Order of start: lock and recover the data directory, put the state back, load definitions, journal
+what is new, sync, listen.  Order of stop: listen no more, close connections, sync, mark the stop as
+clean.
 """
 
 from __future__ import annotations
@@ -21,12 +22,16 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from leveret import __version__
+from leveret.broker.arguments import Arguments
 from leveret.broker.broker import Broker
 from leveret.broker.checkpoint import BrokerCheckpoint
+from leveret.broker.definitions_import import import_definitions
 from leveret.broker.restore import Restore
 from leveret.broker.users import ARGON2, User
 from leveret.clock import Clock
 from leveret.config import Settings
+from leveret.errors import PreconditionFailed
+from leveret.management.definitions import read_definitions
 from leveret.management.listener import UnixListener
 from leveret.management.operator import Operator
 from leveret.server.authentication import PasswordAuthenticator, hash_argon2
@@ -88,6 +93,10 @@ class SystemTokens(Tokens):
         return secrets.token_urlsafe(16)
 
 
+class BadDefinitions(Exception):
+    """The definitions of the settings cannot be loaded; the text says which and why."""
+
+
 class Node:
     """One running broker."""
 
@@ -111,8 +120,8 @@ class Node:
     async def start(self) -> None:
         """Recover and listen.
 
-        Raises: StorageFailure when the data directory cannot be used; OSError when the address
-        cannot be listened on.
+        Raises: StorageFailure when the data directory cannot be used; BadDefinitions; OSError when
+        the address cannot be listened on.
         """
         settings = self.settings
         report = self._recover()
@@ -192,14 +201,41 @@ class Node:
         settings = self.settings
         journal = self.broker.turn.journal
         journal.define("start", {"version": __version__, "time_ms": self.clock.wall_ms()})
-        if report.created or not self.broker.vhosts:
+        definitions = self._definitions()
+        if not self.broker.vhosts and not definitions.get("vhosts"):
             self.broker.add_vhost(settings.default_vhost)
-        if report.created or not self.broker.users.by_name:
+        if not self.broker.users.by_name and not definitions.get("users"):
             password = settings.default_pass.get_secret_value().encode()
             user = User(settings.default_user, hash_argon2(password), ["administrator"], ARGON2)
             self.broker.put_user(user)
             vhost = self.broker.add_vhost(settings.default_vhost)
             self.broker.users.set_permission(user.name, vhost.name, ".*", ".*", ".*")
+        if definitions:
+            self._load(definitions)
+
+    def _definitions(self) -> Arguments:
+        """Return what the file of the settings defines, nothing without one."""
+        path = self.settings.load_definitions
+        if path is None:
+            return {}
+        try:
+            return read_definitions(path.read_bytes())
+        except PreconditionFailed as error:
+            raise BadDefinitions(f"load_definitions: {path}: {error.text}") from None
+        except OSError as failed:
+            reason = failed.strerror
+            raise BadDefinitions(f"load_definitions: cannot read {path}: {reason}") from None
+
+    def _load(self, definitions: Arguments) -> None:
+        """Add the definitions of the settings to what is there, all or nothing."""
+        path = self.settings.load_definitions
+        try:
+            report = import_definitions(self.broker, definitions, secrets.token_bytes(16))
+        except PreconditionFailed as error:
+            raise BadDefinitions(f"load_definitions: {path}: {error.text}") from None
+        for note in report.notes:
+            self.log.warning("left out of the definitions", place=note)
+        self.log.info("definitions loaded", path=str(path), changed=report.changed)
 
     def _session_settings(self) -> SessionSettings:
         settings = self.settings
@@ -325,7 +361,7 @@ async def _serve(settings: Settings) -> int:
     node = Node(settings)
     try:
         await node.start()
-    except (StorageFailure, OSError) as error:
+    except (StorageFailure, BadDefinitions, OSError) as error:
         node.log.critical("the broker cannot start", reason=str(error))
         return 1
     loop = asyncio.get_running_loop()
@@ -341,7 +377,8 @@ async def _serve(settings: Settings) -> int:
 def run(settings: Settings) -> int:
     """Run a broker until it is told to stop; return the process's exit code.
 
-    0 is a graceful stop, 1 a storage that failed or could not be used.
+    0 is a graceful stop, 1 a storage that failed or could not be used, or definitions that cannot
+    be loaded.
     """
     os.umask(0o077)
     _map_large_blocks()

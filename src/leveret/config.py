@@ -150,6 +150,11 @@ class Settings(BaseSettings):
         SecretStr("guest"), description="That user's password. It has no flag."
     )
     default_vhost: Name = Field("/", description="The vhost of an empty data directory.")
+    load_definitions: Path | None = Field(
+        None,
+        description="A file of definitions (JSON, as RabbitMQ exports it) that is added to what is "
+        "there at every start; a bad one ends the start.",
+    )
     loopback_users: Names = Field(
         ("guest",),
         description="Users who may log in only from the broker's own machine, separated by commas.",

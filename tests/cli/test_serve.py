@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import time
 from pathlib import Path
 
@@ -60,3 +61,34 @@ def test_the_first_confirm_comes_soon_after_the_start(tmp_path: Path) -> None:
         channel.queue_declare("q", durable=True)
         channel.publish(b"x", "", "q")
         assert time.monotonic() - began < FIRST_CONFIRM_SECONDS_MAX
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (None, "cannot read"),
+        ("{", "the definitions are not JSON"),
+        (
+            '{"queues": [{"vhost": "shop", "name": "q"}]}',
+            "queues[0] 'q': vhost 'shop' does not exist",
+        ),
+    ],
+)
+def test_definitions_that_cannot_be_loaded_end_the_start(
+    tmp_path: Path, data: str | None, reason: str
+) -> None:
+    path = tmp_path / "definitions.json"
+    if data is not None:
+        path.write_text(data)
+    broker = BrokerProcess(tmp_path / "data", flags=["--load-definitions", str(path)])
+    found = subprocess.run(broker.command, capture_output=True, text=True, timeout=30)
+    assert found.returncode == 1
+    assert f"load_definitions: {path}: {reason}" in found.stderr or f"{reason} {path}" in (
+        found.stderr
+    )
+    # Nothing of that start is left behind: the next one begins with the default user and vhost.
+    path.write_text('{"queues": [{"vhost": "/", "name": "q"}]}')
+    with BrokerProcess(tmp_path / "data", flags=broker.flags) as good:
+        with connect(good.uri) as connection:
+            assert connection.channel().queue_declare("q", passive=True).message_count == 0
+        assert good.restart().terminate() == 0

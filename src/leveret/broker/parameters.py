@@ -126,6 +126,22 @@ class Parameters:
         if known is not None:
             known.changed(vhost_name, name, None)
 
+    def find(self, vhost_name: str, component: str, name: str) -> object:
+        """Return the value of a parameter, None where there is none.  Raises: NotFound (404)."""
+        vhost = self._vhost(vhost_name)
+        if component == OPERATOR_POLICY:
+            policy = vhost.operator_policies.get(name)
+            return None if policy is None else policy_value(policy)
+        if component == VHOST_LIMITS:
+            return dict(vhost.limits) if vhost.limits else None
+        return self.values.get((vhost_name, component, name))
+
+    def normal(self, component: str, name: str, value: object) -> object:
+        """Return a value that `check` took in the form in which `find` returns it."""
+        if component == OPERATOR_POLICY:
+            return policy_value(operator_policy(name, value))
+        return _limits(name, value) if component == VHOST_LIMITS else value
+
     def of_vhost(self, vhost_name: str) -> list[tuple[str, str, object]]:
         """Return component, name and value of each parameter.  Raises: NotFound (404)."""
         vhost = self._vhost(vhost_name)

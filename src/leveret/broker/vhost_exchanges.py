@@ -51,6 +51,21 @@ class VhostExchanges(VhostMetadata):
             return current
         if name.startswith("amq."):
             raise AccessRefused(f"exchange name '{name}' contains reserved prefix 'amq.*'")
+        return self.import_exchange(name, kind, durable, auto_delete, internal, arguments)
+
+    def import_exchange(
+        self,
+        name: str,
+        kind: str,
+        durable: bool,
+        auto_delete: bool,
+        internal: bool,
+        arguments: Arguments,
+    ) -> Exchange:
+        """Make an exchange that is not there, of any name.
+
+        Raises: PreconditionFailed (406) for a bad type or argument, or one exchange too many.
+        """
         self._check_alternate(arguments, name)
         if len(self.exchanges) >= self.exchanges_max:
             raise PreconditionFailed(f"a vhost has at most {self.exchanges_max} exchanges")

@@ -85,6 +85,27 @@ class VhostQueues(VhostExchanges):
     ) -> Queue:
         self._check_queue_limit(name)
         arguments = self._typed(arguments, durable, exclusive, auto_delete)
+        return self._create_queue(link, name, durable, exclusive, auto_delete, arguments)
+
+    def import_queue(
+        self, name: str, durable: bool, auto_delete: bool, arguments: Arguments
+    ) -> Queue:
+        """Make a queue that definitions tell of: any name, whatever the operator's limit is.
+
+        Raises: PreconditionFailed (406) for bad arguments, or one queue too many.
+        """
+        check_queue_arguments(arguments, self.queue_label(name))
+        return self._create_queue(None, name, durable, False, auto_delete, arguments)
+
+    def _create_queue(
+        self,
+        link: Link | None,
+        name: str,
+        durable: bool,
+        exclusive: bool,
+        auto_delete: bool,
+        arguments: Arguments,
+    ) -> Queue:
         if len(self.queues) >= self.queues_max:
             raise PreconditionFailed(f"a vhost has at most {self.queues_max} queues")
         if arguments.get("x-queue-type") in ("stream", "quorum"):

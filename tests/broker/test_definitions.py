@@ -1,0 +1,473 @@
+"""Definitions: what is exported comes back, all or nothing, once, and with every place named.
+
+`definitions/rabbitmq_3_10_8.json` was exported by `rabbitmqctl export_definitions` of RabbitMQ
+3.10.8, and has its ways: lists of pairs for objects, bindings of an exclusive queue and of an
+internal exchange that it does not export.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker_restarts import RESTARTS
+from core import Node
+from leveret.broker.definitions import export_definitions, export_vhost
+from leveret.broker.definitions_import import ImportReport, import_definitions
+from leveret.broker.parameters import ParameterComponent
+from leveret.broker.policy import make_policy
+from leveret.broker.users import ARGON2, User
+from leveret.errors import NotFound, PreconditionFailed
+from leveret.management.definitions import read_definitions, write_definitions
+
+RABBITMQ = Path(__file__).parent / "definitions" / "rabbitmq_3_10_8.json"
+SALT = bytes(range(16))
+ARGON2_HASH = b"$argon2id$v=19$m=65536,t=3,p=4$c29tZXNhbHQ$RdescudvJCsgt3ub+b2dWRWJTmaaJObG"
+
+#: The smallest of each, to be made bad.
+SMALL: dict[str, Any] = {
+    "vhosts": [{"name": "v"}],
+    "users": [{"name": "u", "password_hash": "", "tags": []}],
+    "permissions": [{"user": "u", "vhost": "v", "configure": "", "write": "", "read": ""}],
+    "topic_permissions": [{"user": "u", "vhost": "v", "exchange": "e", "write": "", "read": ""}],
+    "global_parameters": [{"name": "g", "value": 1}],
+    "parameters": [
+        {"vhost": "v", "component": "vhost-limits", "name": "limits", "value": {"max-queues": 1}}
+    ],
+    "policies": [{"vhost": "v", "name": "p", "pattern": "a", "definition": {"expires": 1}}],
+    "queues": [{"vhost": "v", "name": "q", "durable": True, "arguments": {}}],
+    "exchanges": [{"vhost": "v", "name": "e", "type": "headers", "arguments": {}}],
+    "bindings": [
+        {
+            "vhost": "v",
+            "source": "e",
+            "destination": "q",
+            "destination_type": "queue",
+            "routing_key": "",
+            "arguments": {},
+        }
+    ],
+}
+
+
+def load(node: Node, definitions: dict[str, Any], vhost: str | None = None) -> ImportReport:
+    return import_definitions(node.broker, definitions, SALT, vhost)
+
+
+def rabbitmq() -> dict[str, object]:
+    return read_definitions(RABBITMQ.read_bytes())
+
+
+def journaled(node: Node) -> int:
+    """How many groups the journal has begun, after all that is known was synced."""
+    node.sync()
+    return int(node.journal.group)
+
+
+# -- RabbitMQ's file -------------------------------------------------------------------------------
+
+
+def test_b75_a_file_of_rabbitmq_comes_in(node: Node) -> None:
+    report = load(node, rabbitmq())
+    broker = node.broker
+    shop = broker.vhosts["shop"]
+    assert shop.record() == {
+        "name": "shop",
+        "metadata": {
+            "description": "the shop",
+            "tags": ["eu", "prod"],
+            "default_queue_type": "quorum",
+        },
+        "limits": {"max-connections": 100, "max-queues": 50},
+    }
+    assert broker.users.verify("anna", b"anna-pass")
+    assert broker.users.verify("bob", b"bob-pass")
+    assert not broker.users.verify("bob", b"")
+    assert not broker.users.verify("nobody", b"")
+    assert broker.users.by_name["bob"].tags == ["management", "policymaker"]
+    assert broker.users.limits["bob"] == {"max-connections": 10, "max-channels": 20}
+    assert broker.users.permissions["bob", "/"].write == r"^(bob|shared)\."
+    assert broker.users.topic_permissions["bob", "shop"]["events"].write == r"^{username}\."
+    assert {name: queue.kind for name, queue in shop.queues.items()} == {
+        "orders": "classic",
+        "orders-q": "quorum",
+        "default-type": "quorum",
+        "log": "stream",
+        "lost": "classic",
+        "auto": "classic",
+        "dead": "classic",
+        "transient-q": "classic",
+    }
+    orders = shop.queues["orders"]
+    assert orders.arguments["x-message-ttl"] == 60_000
+    assert (orders.policy, orders.operator_policy) == (
+        shop.policies["orders"],
+        shop.operator_policies["cap"],
+    )
+    assert not shop.queues["transient-q"].durable
+    assert shop.exchange("events").alternate == "lost"
+    assert sorted(key for *_, key, _ in shop.exchange("events").bindings if key[:1] == "o") == [
+        "order.#",
+        "order.created",
+    ]
+    bound = next(iter(shop.exchange("by-header").bindings.values()))
+    assert bound.arguments["n"] == 5
+    assert broker.vhosts["/"].policies["ha"].definition == {"ha-mode": "all", "message-ttl": 60_000}
+    left_out = sorted(note.partition(": ")[2] for note in report.notes)
+    assert left_out[0] == "no exchange 'internal' in vhost 'shop'"
+    assert left_out[1].startswith("no queue 'amq.gen-")
+    assert len(left_out) == 2
+
+
+def test_b75_the_same_again_changes_nothing(node: Node) -> None:
+    load(node, rabbitmq())
+    before, groups = export_definitions(node.broker), journaled(node)
+    report = load(node, rabbitmq())
+    assert report.changed == {}
+    assert len(report.notes) == 2
+    assert export_definitions(node.broker) == before
+    assert journaled(node) == groups, "nothing was journaled"
+
+
+@pytest.mark.parametrize("restart", RESTARTS)
+def test_b75_what_came_in_survives_and_goes_out_as_it_came(
+    node: Node, restart: Callable[[Node], Node]
+) -> None:
+    load(node, rabbitmq())
+    exported = export_definitions(node.broker)
+    again = restart(node)
+    durable = export_definitions(again.broker)
+    gone = ("transient", "transient-q")
+    for section, rows in exported.items():
+        assert isinstance(rows, list)
+        kept = [row for row in rows if not {*gone} & {*map(str, row.values())}]
+        found = durable[section]
+        assert isinstance(found, list)
+        assert sorted(kept, key=str) == sorted(found, key=str), section
+    other = Node()
+    as_file = write_definitions(exported, "3.13.7")
+    assert load(other, read_definitions(as_file)).notes == []
+    assert export_definitions(other.broker) == exported
+
+
+def test_rabbitmq_would_find_what_it_wrote(node: Node) -> None:
+    """Entry by entry, apart from the forms that it took two of."""
+    load(node, rabbitmq())
+    mine, theirs = export_definitions(node.broker), rabbitmq()
+    for section in ("permissions", "topic_permissions", "queues", "policies"):
+        rows, wanted = mine[section], theirs[section]
+        assert isinstance(rows, list)
+        assert isinstance(wanted, list)
+        found = [{k: v for k, v in row.items() if k in wanted[0]} for row in rows]
+        assert sorted(found, key=str) == sorted(
+            [{k: row[k] for k in sorted(row, key=list(found[0]).index)} for row in wanted], key=str
+        )
+
+
+# -- all or nothing --------------------------------------------------------------------------------
+
+
+def bad(section: str, **fields: object) -> dict[str, Any]:
+    """The smallest definitions with one more entry, whose fields are changed."""
+    made = copy.deepcopy(SMALL)
+    made[section].append({**made[section][0], **fields})
+    return made
+
+
+BAD: list[tuple[dict[str, Any], str]] = [
+    (bad("vhosts", name=""), "vhosts[1] '': name has 1 to 255 bytes"),
+    (bad("vhosts", name=5), "vhosts[1]: name should be a text"),
+    (bad("vhosts", name="w", limits={"x": 1}), "vhosts[1] 'w': Validation failed: Unrecognised"),
+    (bad("vhosts", name="w", metadata={"tags": 5}), "vhosts[1] 'w': tags are a list of texts"),
+    (bad("vhosts", name="w", default_queue_type="bag"), "'bag' is not a queue type"),
+    (bad("users", name="w" * 256), "name has 1 to 255 bytes"),
+    (bad("users", name="a\nb"), "name has a line end"),
+    (bad("users", name="\ud800"), "name is not Unicode"),
+    (bad("users", name="w", password_hash="!"), "users[1] 'w': password_hash is not base 64"),
+    (bad("users", name="w", password_hash="QUJD"), "users[1] 'w': the password hash is none of"),
+    (bad("users", name="w", password_hash=None), "neither a password_hash nor a password"),
+    (bad("users", name="w", hashing_algorithm="md5", password_hash="QQ=="), "unknown hashing"),
+    (bad("users", name="w", tags=[5]), "users[1] 'w': tags are a list of texts"),
+    (bad("users", name="w", limits={"max-channels": "a"}), "max-channels in limits should be a"),
+    (bad("users", name="w", limits={"x": 1}), "users[1] 'w': Unrecognised term 'x'"),
+    (bad("permissions", user="nobody"), "permissions[1] 'nobody': no user 'nobody'"),
+    (bad("permissions", vhost="no"), "permissions[1] 'u': vhost 'no' does not exist"),
+    (bad("permissions", read="("), "permissions[1] 'u': not a valid regular expression"),
+    (bad("topic_permissions", write="(", exchange="x"), "topic_permissions[1] 'u': not a valid"),
+    (bad("global_parameters", name=""), "global_parameters[1] '': name has 1 to 255 bytes"),
+    (bad("global_parameters", name="h", value=2**70), "the value cannot be kept"),
+    (bad("parameters", component="shovel"), "'limits': Validation failed: component shovel not"),
+    (bad("parameters", vhost="no"), "parameters[1] 'limits': vhost 'no' does not exist"),
+    (bad("parameters", value={"max-queues": []}), "max-queues should be a number"),
+    (bad("policies", pattern="("), "policies[1] 'p': not a valid regular expression"),
+    (bad("policies", name="r", definition={"x": 1}), "policies[1] 'r': Validation failed: 'x' is"),
+    (bad("policies", name="r", priority="x"), "priority should be a number"),
+    (bad("queues", vhost="no"), "queues[1] 'q': vhost 'no' does not exist"),
+    (bad("queues", vhost=None), "queues[1] 'q': vhost should be a text"),
+    (bad("queues", name="r", arguments={"x-max-length": -1}), "queues[1] 'r': invalid arg 'x-max"),
+    (bad("queues", name="r", type="quorum", durable=False), "invalid property 'non-durable'"),
+    (bad("queues", name="r", durable="yes"), "durable should be true or false"),
+    (bad("queues", name="r", arguments=5), "queues[1] 'r': Validation failed: arguments should be"),
+    (bad("queues", name="r", arguments={"a": 2**70}), "the value cannot be kept"),
+    (bad("exchanges", name="f", type="bag"), "exchanges[1] 'f': unknown exchange type 'bag'"),
+    (bad("exchanges", name="f", arguments={"alternate-exchange": 5}), "invalid arg 'alternate-ex"),
+    (bad("bindings", arguments={"x-match": "some"}), "bindings[1] 'e': "),
+    (bad("bindings", destination_type="bag"), "destination_type should be queue or exchange"),
+    (bad("bindings", routing_key=5), "routing_key should be a text"),
+    ({**SMALL, "queues": {}}, "queues should be a list"),
+    ({**SMALL, "queues": ["q"]}, "queues[0] should be an object"),
+]
+
+
+@pytest.mark.parametrize(("definitions", "text"), BAD, ids=lambda value: str(value)[:40])
+def test_bad_definitions_change_nothing_and_name_the_place(
+    node: Node, definitions: dict[str, Any], text: str
+) -> None:
+    before, groups = export_definitions(node.broker), journaled(node)
+    with pytest.raises(PreconditionFailed) as caught:
+        load(node, definitions)
+    assert text in caught.value.text
+    assert export_definitions(node.broker) == before
+    assert journaled(node) == groups
+    load(node, SMALL)
+
+
+def test_what_is_too_much_together_is_refused_as_a_whole(node: Node) -> None:
+    """Limits count what is there and what comes."""
+    load(node, SMALL)
+    node.broker.vhosts["v"].queues_max = 3
+    more = [{"vhost": "v", "name": f"q{number}", "arguments": {}} for number in range(3)]
+    with pytest.raises(PreconditionFailed, match=r"queues\[2\] 'q2': a vhost has at most 3 queues"):
+        load(node, {"queues": more})
+    load(node, {"queues": [*more[:2], SMALL["queues"][0]]})
+    node.broker.vhosts["v"].exchanges_max = len(node.broker.vhosts["v"].exchanges) + 1
+    more = [{"vhost": "v", "name": f"e{number}", "type": "fanout"} for number in range(2)]
+    with pytest.raises(PreconditionFailed, match=r"exchanges\[1\] 'e1': a vhost has at most 8"):
+        load(node, {"exchanges": more})
+    node.broker.vhosts["v"].bindings_max = 1
+    again = SMALL["bindings"][0]
+    with pytest.raises(PreconditionFailed, match=r"bindings\[1\] 'e': an exchange has at most 1"):
+        load(node, {"bindings": [again, {**again, "routing_key": "other"}]})
+    load(node, {"bindings": [again]})
+
+
+def test_components_judge_and_hear_only_what_is_applied(node: Node) -> None:
+    heard: list[object] = []
+
+    class Colours(ParameterComponent):
+        def check(self, vhost: str, name: str, value: object) -> None:
+            if value == "none":
+                raise PreconditionFailed("none is no colour")
+
+        def changed(self, vhost: str, name: str, value: object) -> None:
+            heard.append(value)
+
+    node.broker.parameters.components["colour"] = Colours()
+    wall = {"vhost": "/", "component": "colour", "name": "wall", "value": "green"}
+    with pytest.raises(PreconditionFailed, match=r"parameters\[1\] 'door': none is no colour"):
+        load(node, {"parameters": [wall, {**wall, "name": "door", "value": "none"}]})
+    assert heard == []
+    load(node, {"parameters": [wall]})
+    load(node, {"parameters": [wall]})
+    assert heard == ["green"]
+
+
+# -- merging ---------------------------------------------------------------------------------------
+
+
+def test_definitions_add_and_replace_and_take_nothing_away(node: Node) -> None:
+    load(node, SMALL)
+    vhost = node.broker.vhosts["v"]
+    vhost.set_policy(make_policy("mine", ".*", {"expires": 9}))
+    vhost.import_queue("mine", True, False, {})
+    changed = copy.deepcopy(SMALL)
+    changed["users"][0]["tags"] = "administrator,monitoring"
+    changed["permissions"][0]["read"] = ".*"
+    changed["policies"][0]["definition"] = {"expires": 2}
+    changed["global_parameters"][0]["value"] = [2]
+    report = load(node, changed)
+    assert report.changed == {
+        "users": 1,
+        "permissions": 1,
+        "policies": 1,
+        "global_parameters": 1,
+    }
+    assert set(vhost.queues) == {"q", "mine"}
+    assert set(vhost.policies) == {"p", "mine"}
+    assert vhost.policies["p"].definition == {"expires": 2}
+    assert node.broker.users.by_name["u"].tags == ["administrator", "monitoring"]
+    assert node.broker.users.permissions["u", "v"].read == ".*"
+
+
+def test_queues_and_exchanges_that_differ_stay_with_a_note(node: Node) -> None:
+    load(node, SMALL)
+    changed = copy.deepcopy(SMALL)
+    changed["queues"][0]["arguments"] = {"x-max-length": 5}
+    changed["exchanges"][0]["type"] = "fanout"
+    report = load(node, changed)
+    assert report.changed == {}
+    assert report.notes == [
+        "queues[0] 'q': queue 'q' in vhost 'v' is there and differs; it stays as it is",
+        "exchanges[0] 'e': exchange 'e' in vhost 'v' is there and differs; it stays as it is",
+    ]
+    assert node.broker.vhosts["v"].queues["q"].arguments == {}
+
+
+def test_what_no_broker_can_take_is_left_out_with_a_note(node: Node) -> None:
+    load(node, SMALL)
+    peer = node.connect()
+    peer.call(1, "queue.declare", queue="mine", exclusive=True)
+    binding = {**SMALL["bindings"][0], "vhost": "/", "source": "amq.topic"}
+    report = load(
+        node,
+        {
+            "exchanges": [
+                {"vhost": "/", "name": "amq.own", "type": "fanout"},
+                {"vhost": "/", "name": "amq.topic", "type": "topic"},
+            ],
+            "bindings": [
+                {**binding, "source": "", "destination": "q"},
+                {**binding, "source": "no"},
+                {**binding, "destination": "no"},
+                {**binding, "destination": "no", "destination_type": "exchange"},
+                {**binding, "destination": "", "destination_type": "exchange"},
+                {**binding, "destination": "mine"},
+            ],
+        },
+    )
+    assert report.changed == {}
+    assert report.notes == [
+        "exchanges[0] 'amq.own': the name is the broker's own",
+        "bindings[1] 'no': no exchange 'no' in vhost '/'",
+        "bindings[2] 'amq.topic': no queue 'no' in vhost '/'",
+        "bindings[3] 'amq.topic': no exchange 'no' in vhost '/'",
+        "bindings[4] 'amq.topic': nothing can be bound to the default exchange",
+        "bindings[5] 'amq.topic': queue 'mine' in vhost '/' is exclusive",
+    ]
+
+
+def test_queues_come_in_beyond_the_operators_limit_and_with_any_name(node: Node) -> None:
+    """An export of a vhost that is over its limit can be put back."""
+    node.vhost.set_limits({"max-queues": 0})
+    node.vhost.set_metadata({"default_queue_type": "quorum"})
+    queues = [{"vhost": "/", "name": name} for name in ("a", "amq.gen-x")]
+    assert load(node, {"queues": queues}).changed == {"queues": 2}
+    assert node.vhost.queues["amq.gen-x"].kind == "classic", "the file says what it is"
+
+
+# -- passwords -------------------------------------------------------------------------------------
+
+
+def test_b75_hashes_are_kept(node: Node) -> None:
+    node.broker.put_user(User("own", ARGON2_HASH, ["monitoring"], ARGON2))
+    other = Node()
+    load(other, export_definitions(node.broker))
+    user = other.broker.users.by_name["own"]
+    assert user.definition() == node.broker.users.by_name["own"].definition()
+    assert other.broker.users.verify("guest", b"guest")
+
+
+def test_a_password_in_clear_text_is_hashed_once(node: Node) -> None:
+    users = {"users": [{"name": name, "password": "secret", "tags": ""} for name in ("a", "b")]}
+    assert load(node, users).changed == {"users": 2}
+    known = node.broker.users
+    assert known.verify("a", b"secret")
+    assert known.by_name["a"].password_hash != known.by_name["b"].password_hash
+    assert load(node, users).changed == {}
+    assert import_definitions(node.broker, users, b"another salt").changed == {}
+    users["users"][0]["password"] = "other"
+    assert load(node, users).changed == {"users": 1}
+    assert known.verify("a", b"other")
+
+
+def test_a_user_that_is_there_keeps_a_password_that_is_not_said(node: Node) -> None:
+    load(node, {"users": [{"name": "guest", "tags": ["monitoring"]}]})
+    assert node.broker.users.verify("guest", b"guest")
+    assert node.broker.users.by_name["guest"].tags == ["monitoring"]
+
+
+def test_limits_of_a_user_are_replaced(node: Node) -> None:
+    user = {"name": "guest", "limits": {"max-channels": 5, "max-connections": 5}}
+    load(node, {"users": [user]})
+    load(node, {"users": [{"name": "guest"}]})
+    assert node.broker.users.limits["guest"] == user["limits"]
+    load(node, {"users": [{"name": "guest", "limits": [["max-channels", 6]]}]})
+    assert node.broker.users.limits["guest"] == {"max-channels": 6}
+
+
+# -- one vhost -------------------------------------------------------------------------------------
+
+
+def test_a_vhost_goes_into_another(node: Node) -> None:
+    load(node, rabbitmq())
+    exported = export_vhost(node.broker, "shop")
+    assert exported["original_vhost_name"] == "shop"
+    assert exported["metadata"] == node.broker.vhosts["shop"].metadata()
+    assert "users" not in exported
+    queues = exported["queues"]
+    assert isinstance(queues, list)
+    assert all("vhost" not in row for row in queues)
+    node.broker.add_vhost("copy")
+    before = export_vhost(node.broker, "shop")
+    load(node, exported, "copy")
+    copied = export_vhost(node.broker, "copy")
+    sections = ("parameters", "policies", "queues", "exchanges", "bindings")
+    assert {name: copied[name] for name in sections} == {name: before[name] for name in sections}
+    assert export_vhost(node.broker, "shop") == before
+    assert load(node, copied, "copy").changed == {}
+
+
+def test_a_whole_file_into_one_vhost_brings_no_users(node: Node) -> None:
+    load(node, SMALL, "/")
+    assert set(node.broker.vhosts) == {"/"}
+    assert set(node.broker.users.by_name) == {"guest"}
+    assert "q" in node.vhost.queues
+    assert node.vhost.limits == {"max-queues": 1}
+
+
+def test_a_vhost_that_is_not_there(node: Node) -> None:
+    with pytest.raises(NotFound, match="no vhost 'no'"):
+        export_vhost(node.broker, "no")
+    with pytest.raises(NotFound, match="no vhost 'no'"):
+        load(node, SMALL, "no")
+
+
+# -- what is exported ------------------------------------------------------------------------------
+
+
+def test_exclusive_queues_and_the_brokers_own_are_not_exported(node: Node) -> None:
+    peer = node.connect()
+    peer.call(1, "queue.declare", queue="mine", exclusive=True)
+    peer.call(1, "queue.bind", queue="mine", exchange="amq.topic", routing_key="k")
+    exported = export_definitions(node.broker)
+    assert exported["queues"] == exported["exchanges"] == exported["bindings"] == []
+
+
+# -- JSON ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (b"", "are not JSON"),
+        (b'{"queues": [}', r"are not JSON: .*byte 12"),
+        (b"[]", "should be an object"),
+        (b"null", "should be an object"),
+        (b'{"a": "\xff"}', "are not JSON"),
+        (b'{"a": ' + b"[" * 100_000, "are not JSON|nest too deep"),
+        (b'\xef\xbb\xbf{"a": 1}', "are not JSON"),
+    ],
+)
+def test_what_is_no_definitions_file(data: bytes, text: str) -> None:
+    with pytest.raises(PreconditionFailed, match=text):
+        read_definitions(data)
+
+
+def test_a_file_says_whose_it_is() -> None:
+    found = read_definitions(write_definitions({"users": [], "x": {"a": b"\x00"}}, "3.13.7"))
+    assert (found["rabbit_version"], found["product_name"]) == ("3.13.7", "Leveret")
+    assert found["x"] == {"a": "AA=="}
