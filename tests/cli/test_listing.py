@@ -64,7 +64,7 @@ def test_names_cannot_break_a_line(leveret: Command) -> None:
 def test_a_vhost_that_is_not_there_is_refused(leveret: Command) -> None:
     refused = leveret("list", "queues", "--vhost", "nowhere")
     assert refused.returncode == exits.REFUSED
-    assert b"no such vhost" in refused.stderr
+    assert b"no such object" in refused.stderr
 
 
 def test_a_column_that_is_not_there_is_refused(leveret: Command, queue: str) -> None:

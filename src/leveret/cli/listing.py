@@ -99,7 +99,7 @@ def _list(
     from leveret.cli.rows import print_rows
 
     where = f"/{quote(vhost, safe='')}" if vhost else ""
-    found = get_json(_socket(data_dir, config), f"/api/{what}{where}")
+    found = get_json(find_socket(data_dir, config), f"/api/{what}{where}")
     if not isinstance(found, list):
         raise exits.Failure("the broker's answer is no listing", exits.PROTOCOL)
     # JSON shows everything unless less is asked for.
@@ -107,7 +107,7 @@ def _list(
     print_rows(found, chosen, form)
 
 
-def _socket(data_dir: Path | None, config: Path | None) -> Path:
+def find_socket(data_dir: Path | None, config: Path | None) -> Path:
     """Return the broker's socket, by the same settings as its own.  Raises: Failure."""
     from leveret.config import ConfigError, load
 

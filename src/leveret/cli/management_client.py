@@ -28,11 +28,16 @@ class UnixConnection(http.client.HTTPConnection):
 
 def get_json(socket: Path, path: str) -> object:
     """Return what a path of the API holds.  Raises: Failure."""
+    return ask(socket, "GET", path)
+
+
+def ask(socket: Path, method: str, path: str, body: object = None) -> object:
+    """Send a request with a JSON body; return the answer's JSON, None without.  Raises: Failure."""
     connection = UnixConnection(socket)
     try:
-        connection.request("GET", path)
+        connection.request(method, path, None if body is None else json.dumps(body))
         response = connection.getresponse()
-        body = response.read()
+        raw = response.read()
     except PermissionError:
         text = f"{socket} is another user's: only who runs the broker may ask it"
         raise exits.Failure(text, exits.NO_PERMISSION) from None
@@ -42,9 +47,20 @@ def get_json(socket: Path, path: str) -> object:
     finally:
         connection.close()
     if response.status == http.client.NOT_FOUND:
-        raise exits.Failure("there is no such vhost", exits.REFUSED)
-    if response.status != http.client.OK:
-        text = f"the broker answered {response.status} {response.reason}"
+        raise exits.Failure("there is no such object", exits.REFUSED)
+    if response.status == http.client.BAD_REQUEST:
+        raise exits.Failure(_reason(raw), exits.REFUSED)
+    if response.status >= http.client.BAD_REQUEST:
+        text = f"the broker answered {response.status} {response.reason}: {_reason(raw)}"
         raise exits.Failure(text, exits.UNAVAILABLE)
-    found: object = json.loads(body)
+    found: object = json.loads(raw) if raw else None
     return found
+
+
+def _reason(raw: bytes) -> str:
+    """Return the reason in an answer that is an error."""
+    try:
+        found = json.loads(raw)
+    except ValueError:
+        return raw.decode("utf-8", "replace")
+    return str(found.get("reason", found)) if isinstance(found, dict) else str(found)

@@ -25,6 +25,7 @@ COMMANDS: Final = {
     "consume": "leveret.cli.consume",
     "get": "leveret.cli.get",
     "list": "leveret.cli.listing",
+    "ctl": "leveret.cli.ctl",
     "perf": "leveret.cli.perf",
     "pipeline": "leveret.cli.pipeline",
     "demo": "leveret.cli.demo",

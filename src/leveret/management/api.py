@@ -23,6 +23,7 @@ from leveret.management.routes import (
     parameters,
     permissions,
     policies,
+    queue_actions,
     queues,
     users,
     vhosts,
@@ -43,6 +44,7 @@ _STOP_SECONDS = 1.0
 MODULES = (
     overview,
     queues,
+    queue_actions,
     exchanges,
     bindings,
     connections,

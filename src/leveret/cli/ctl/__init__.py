@@ -1,0 +1,41 @@
+"""`leveret ctl`: what an operator does with a running broker, in rabbitmqctl's words.
+
+Everything goes through the broker's Unix socket, which lets in only the user who runs it; so no
+command takes a password to log in with.  The commands lie in a file for each concept.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from leveret.cli.ctl import messages, permissions, policies, users, vhosts
+from leveret.cli.ctl.asking import Target
+
+MODULES = (users, vhosts, permissions, policies, messages)
+
+
+def _target(
+    context: typer.Context,
+    data_dir: Annotated[
+        Path | None,
+        typer.Option("--data-dir", metavar="PATH", help="The broker's data directory."),
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", metavar="PATH", help="The broker's settings file.")
+    ] = None,
+) -> None:
+    """Operate a broker on this machine, in rabbitmqctl's words."""
+    context.obj = Target(data_dir, config)
+
+
+def app() -> typer.Typer:
+    """Return the group."""
+    made = typer.Typer(rich_markup_mode=None, add_completion=False, no_args_is_help=True)
+    made.callback()(_target)
+    for module in MODULES:
+        for command in module.COMMANDS:
+            made.command(command.__name__)(command)
+    return made

@@ -1,0 +1,75 @@
+"""What the commands of `leveret ctl` share: which broker, how a path is written, options."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal, cast
+from urllib.parse import quote
+
+import typer
+
+from leveret.cli import exits
+from leveret.cli.listing import find_socket
+
+Vhost = Annotated[str, typer.Option("--vhost", "-p", help="The vhost.")]
+Format = Annotated[Literal["table", "json", "tsv"], typer.Option("--format", help="How to print.")]
+
+
+@dataclass(frozen=True)
+class Target:
+    """The broker that a command is for."""
+
+    data_dir: Path | None
+    config: Path | None
+
+    def ask(self, method: str, *path: str, body: object = None) -> object:
+        """Send a request for the path of those names; return its JSON.  Raises: Failure."""
+        from leveret.cli.management_client import ask
+
+        where = "/api/" + "/".join(quote(name, safe="") for name in path)
+        return ask(find_socket(self.data_dir, self.config), method, where, body)
+
+    def show(
+        self, form: Literal["table", "json", "tsv"], columns: Sequence[str], *path: str
+    ) -> None:
+        """Print a listing.  Raises: Failure."""
+        from leveret.cli.rows import print_rows
+
+        found = self.ask("GET", *path)
+        if not isinstance(found, list):
+            raise exits.Failure("the broker's answer is no listing", exits.PROTOCOL)
+        print_rows(found, None if form == "json" else columns, form)
+
+
+def target(context: typer.Context) -> Target:
+    """Return the broker that the group's options name."""
+    return cast("Target", context.obj)
+
+
+def json_of(text: str, what: str) -> object:
+    """Return the value of a JSON text.  Raises: Failure."""
+    try:
+        found: object = json.loads(text)
+    except ValueError as error:
+        raise exits.Failure(f"{what} is not JSON: {error}", exits.USAGE) from None
+    return found
+
+
+def secret(given: str) -> str:
+    """Return a password: as given, or without one the first line of standard input.
+
+    Raises: Failure for an empty one.
+    """
+    password = given
+    if not password:
+        if sys.stdin.isatty():
+            password = typer.prompt("password", hide_input=True)
+        else:
+            password = sys.stdin.readline().rstrip("\r\n")
+    if not password:
+        raise exits.Failure("an empty password lets nobody in", exits.USAGE)
+    return password

@@ -1,0 +1,84 @@
+"""Queues and what waits in them."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import Annotated, Final
+
+import typer
+
+from leveret.cli import exits
+from leveret.cli.ctl.asking import Vhost, json_of, target
+
+Queue = Annotated[str, typer.Argument(metavar="QUEUE")]
+
+
+def delete_queue(context: typer.Context, queue: Queue, vhost: Vhost = "/") -> None:
+    """Delete a queue with its messages."""
+    target(context).ask("DELETE", "queues", vhost, queue)
+
+
+def purge_queue(context: typer.Context, queue: Queue, vhost: Vhost = "/") -> None:
+    """Drop the messages that wait in a queue; unacked ones stay."""
+    target(context).ask("DELETE", "queues", vhost, queue, "contents")
+
+
+def rewind_queue(
+    context: typer.Context,
+    queue: Queue,
+    since: Annotated[
+        str, typer.Argument(help="A time such as 2026-11-20T18:00:00Z, or ms since 1970.")
+    ],
+    vhost: Vhost = "/",
+) -> None:
+    """Put acked messages back that were published since a time (`x-retain-acked-…`)."""
+    body = {"timestamp": _milliseconds(since)}
+    found = target(context).ask("POST", "queues", vhost, queue, "rewind", body=body)
+    typer.echo(found["messages"] if isinstance(found, dict) else found)
+
+
+def browse_queue(
+    context: typer.Context,
+    queue: Queue,
+    vhost: Vhost = "/",
+    count: Annotated[int, typer.Option("--count", "-n", min=1, max=1000)] = 10,
+    position: Annotated[
+        int, typer.Option("--position", help="Pass over so many; below 0, the last ones.")
+    ] = 0,
+    routing_key: Annotated[
+        str, typer.Option("--routing-key", "-k", help="A pattern as of a topic exchange.")
+    ] = "",
+    headers: Annotated[
+        str, typer.Option("--headers", metavar="JSON", help="Arguments as of a headers binding.")
+    ] = "",
+) -> None:
+    """Print waiting messages as lines of JSON, without taking them."""
+    body: dict[str, object] = {"count": count, "position": position}
+    if routing_key:
+        body["routing-key"] = routing_key
+    if headers:
+        body["headers"] = json_of(headers, "HEADERS")
+    left = count
+    while left > 0:
+        found = target(context).ask("POST", "queues", vhost, queue, "browse", body=body)
+        assert isinstance(found, dict)
+        for row in found["items"]:
+            typer.echo(json.dumps(row, ensure_ascii=False))
+        left -= len(found["items"])
+        if found["after"] is None:
+            return
+        body |= {"after": found["after"], "count": max(left, 1)}
+
+
+def _milliseconds(text: str) -> int:
+    """Return the ms since 1970 that a text means; a time without a zone is local."""
+    if text.isascii() and text.isdigit():
+        return int(text)
+    try:
+        return int(datetime.fromisoformat(text).timestamp() * 1000)
+    except (ValueError, OverflowError):
+        raise exits.Failure(f"{text!r} is no time", exits.USAGE) from None
+
+
+COMMANDS: Final = (delete_queue, purge_queue, rewind_queue, browse_queue)

@@ -1,0 +1,88 @@
+"""What users may do in vhosts."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import typer
+
+from leveret.cli.ctl.asking import Format, Vhost, target
+
+User = Annotated[str, typer.Argument(metavar="USER")]
+Configure = Annotated[str, typer.Argument(help="Names that he may make and delete, as a pattern.")]
+Write = Annotated[str, typer.Argument(help="Names that he may publish or bind to.")]
+Read = Annotated[str, typer.Argument(help="Names that he may consume or bind from.")]
+Exchange = Annotated[str, typer.Argument(metavar="EXCHANGE")]
+
+
+def set_permissions(
+    context: typer.Context,
+    user: User,
+    configure: Configure,
+    write: Write,
+    read: Read,
+    vhost: Vhost = "/",
+) -> None:
+    """Let a user into a vhost, or change what he may do there."""
+    body = {"configure": configure, "write": write, "read": read}
+    target(context).ask("PUT", "permissions", vhost, user, body=body)
+
+
+def clear_permissions(context: typer.Context, user: User, vhost: Vhost = "/") -> None:
+    """Let a user into a vhost no more."""
+    target(context).ask("DELETE", "permissions", vhost, user)
+
+
+def list_permissions(context: typer.Context, vhost: Vhost = "/", form: Format = "table") -> None:
+    """List who may do what in a vhost."""
+    columns = ("user", "configure", "write", "read")
+    target(context).show(form, columns, "vhosts", vhost, "permissions")
+
+
+def list_user_permissions(context: typer.Context, user: User, form: Format = "table") -> None:
+    """List what a user may do."""
+    columns = ("vhost", "configure", "write", "read")
+    target(context).show(form, columns, "users", user, "permissions")
+
+
+def set_topic_permissions(
+    context: typer.Context,
+    user: User,
+    exchange: Exchange,
+    write: Write,
+    read: Read,
+    vhost: Vhost = "/",
+) -> None:
+    """Limit the routing keys that a user may use with a topic exchange."""
+    body = {"exchange": exchange, "write": write, "read": read}
+    target(context).ask("PUT", "topic-permissions", vhost, user, body=body)
+
+
+def clear_topic_permissions(
+    context: typer.Context,
+    user: User,
+    exchange: Annotated[str, typer.Argument(metavar="[EXCHANGE]")] = "",
+    vhost: Vhost = "/",
+) -> None:
+    """Take a user's topic permissions away, or the one of an exchange."""
+    more = (exchange,) if exchange else ()
+    target(context).ask("DELETE", "topic-permissions", vhost, user, *more)
+
+
+def list_topic_permissions(
+    context: typer.Context, vhost: Vhost = "/", form: Format = "table"
+) -> None:
+    """List the topic permissions of a vhost."""
+    columns = ("user", "exchange", "write", "read")
+    target(context).show(form, columns, "vhosts", vhost, "topic-permissions")
+
+
+COMMANDS: Final = (
+    set_permissions,
+    clear_permissions,
+    list_permissions,
+    list_user_permissions,
+    set_topic_permissions,
+    clear_topic_permissions,
+    list_topic_permissions,
+)

@@ -1,0 +1,139 @@
+"""Policies, operator policies and parameters."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import typer
+
+from leveret.cli.ctl.asking import Format, Vhost, json_of, target
+
+Name = Annotated[str, typer.Argument(metavar="NAME")]
+Pattern = Annotated[str, typer.Argument(help="A regular expression for names.")]
+Definition = Annotated[str, typer.Argument(metavar="JSON")]
+Value = Annotated[str, typer.Argument(metavar="JSON")]
+Component = Annotated[str, typer.Argument(metavar="COMPONENT")]
+Priority = Annotated[int, typer.Option("--priority", help="The highest that fits counts.")]
+ApplyTo = Annotated[
+    str,
+    typer.Option(
+        "--apply-to",
+        help="all, queues, exchanges, classic_queues, quorum_queues or streams.",
+    ),
+]
+
+_COLUMNS: Final = ("name", "pattern", "apply-to", "definition", "priority")
+
+
+def set_policy(
+    context: typer.Context,
+    name: Name,
+    pattern: Pattern,
+    definition: Definition,
+    vhost: Vhost = "/",
+    priority: Priority = 0,
+    apply_to: ApplyTo = "all",
+) -> None:
+    """Set a policy: `set_policy ttl "^tmp" '{"message-ttl": 60000}' --apply-to queues`."""
+    _set(context, "policies", vhost, name, _body(pattern, definition, priority, apply_to))
+
+
+def clear_policy(context: typer.Context, name: Name, vhost: Vhost = "/") -> None:
+    """Take a policy away."""
+    target(context).ask("DELETE", "policies", vhost, name)
+
+
+def list_policies(context: typer.Context, vhost: Vhost = "/", form: Format = "table") -> None:
+    """List the policies of a vhost."""
+    target(context).show(form, _COLUMNS, "policies", vhost)
+
+
+def set_operator_policy(
+    context: typer.Context,
+    name: Name,
+    pattern: Pattern,
+    definition: Definition,
+    vhost: Vhost = "/",
+    priority: Priority = 0,
+    apply_to: ApplyTo = "queues",
+) -> None:
+    """Set an operator policy, which no argument and no policy can exceed."""
+    body = _body(pattern, definition, priority, apply_to)
+    _set(context, "operator-policies", vhost, name, body)
+
+
+def clear_operator_policy(context: typer.Context, name: Name, vhost: Vhost = "/") -> None:
+    """Take an operator policy away."""
+    target(context).ask("DELETE", "operator-policies", vhost, name)
+
+
+def list_operator_policies(
+    context: typer.Context, vhost: Vhost = "/", form: Format = "table"
+) -> None:
+    """List the operator policies of a vhost."""
+    target(context).show(form, _COLUMNS, "operator-policies", vhost)
+
+
+def _body(pattern: str, definition: str, priority: int, apply_to: str) -> dict[str, object]:
+    return {
+        "pattern": pattern,
+        "definition": json_of(definition, "DEFINITION"),
+        "priority": priority,
+        "apply-to": apply_to,
+    }
+
+
+def _set(context: typer.Context, kind: str, vhost: str, name: str, body: dict[str, object]) -> None:
+    target(context).ask("PUT", kind, vhost, name, body=body)
+
+
+def set_parameter(
+    context: typer.Context, component: Component, name: Name, value: Value, vhost: Vhost = "/"
+) -> None:
+    """Set a parameter of a component."""
+    body = {"value": json_of(value, "VALUE")}
+    target(context).ask("PUT", "parameters", component, vhost, name, body=body)
+
+
+def clear_parameter(
+    context: typer.Context, component: Component, name: Name, vhost: Vhost = "/"
+) -> None:
+    """Take a parameter away."""
+    target(context).ask("DELETE", "parameters", component, vhost, name)
+
+
+def list_parameters(context: typer.Context, form: Format = "table") -> None:
+    """List the parameters of all vhosts."""
+    target(context).show(form, ("vhost", "component", "name", "value"), "parameters")
+
+
+def set_global_parameter(context: typer.Context, name: Name, value: Value) -> None:
+    """Set a global parameter."""
+    body = {"value": json_of(value, "VALUE")}
+    target(context).ask("PUT", "global-parameters", name, body=body)
+
+
+def clear_global_parameter(context: typer.Context, name: Name) -> None:
+    """Take a global parameter away."""
+    target(context).ask("DELETE", "global-parameters", name)
+
+
+def list_global_parameters(context: typer.Context, form: Format = "table") -> None:
+    """List the global parameters."""
+    target(context).show(form, ("name", "value"), "global-parameters")
+
+
+COMMANDS: Final = (
+    set_policy,
+    clear_policy,
+    list_policies,
+    set_operator_policy,
+    clear_operator_policy,
+    list_operator_policies,
+    set_parameter,
+    clear_parameter,
+    list_parameters,
+    set_global_parameter,
+    clear_global_parameter,
+    list_global_parameters,
+)

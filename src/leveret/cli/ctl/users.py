@@ -1,0 +1,87 @@
+"""Users, their passwords, tags and limits."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import typer
+
+from leveret.cli import exits
+from leveret.cli.ctl.asking import Format, json_of, secret, target
+
+Name = Annotated[str, typer.Argument(metavar="USER")]
+Password = Annotated[
+    str, typer.Argument(help="Better left out: then it is read from standard input.")
+]
+
+
+def add_user(context: typer.Context, user: Name, password: Password = "") -> None:
+    """Make a user who may do nothing yet."""
+    found = target(context).ask("GET", "users")
+    if isinstance(found, list) and user in [row["name"] for row in found]:
+        raise exits.Failure(f"user {user!r} is there already", exits.REFUSED)
+    target(context).ask("PUT", "users", user, body={"password": secret(password), "tags": ""})
+
+
+def delete_user(context: typer.Context, user: Name) -> None:
+    """Delete a user and close his connections."""
+    target(context).ask("DELETE", "users", user)
+
+
+def change_password(context: typer.Context, user: Name, password: Password = "") -> None:
+    """Give a user another password."""
+    found = target(context).ask("GET", "users", user)
+    tags = found["tags"] if isinstance(found, dict) else []
+    target(context).ask("PUT", "users", user, body={"password": secret(password), "tags": tags})
+
+
+def set_user_tags(
+    context: typer.Context, user: Name, tags: Annotated[list[str] | None, typer.Argument()] = None
+) -> None:
+    """Replace a user's tags, such as `administrator`, `monitoring`, `impersonator`."""
+    found = target(context).ask("GET", "users", user)
+    kept = found if isinstance(found, dict) else {}
+    body = {name: kept.get(name) for name in ("password_hash", "hashing_algorithm")}
+    target(context).ask("PUT", "users", user, body={**body, "tags": tags or []})
+
+
+def list_users(context: typer.Context, form: Format = "table") -> None:
+    """List users and their tags."""
+    target(context).show(form, ("name", "tags"), "users")
+
+
+def set_user_limits(
+    context: typer.Context, user: Name, limits: Annotated[str, typer.Argument(metavar="JSON")]
+) -> None:
+    """Set limits of a user: `{"max-connections": 10, "max-channels": 50}`; -1 is none."""
+    found = json_of(limits, "LIMITS")
+    if not isinstance(found, dict):
+        raise exits.Failure("LIMITS is no JSON object", exits.USAGE)
+    for name, value in found.items():
+        target(context).ask("PUT", "user-limits", user, name, body={"value": value})
+
+
+def clear_user_limits(
+    context: typer.Context, user: Name, limit: Annotated[str, typer.Argument()]
+) -> None:
+    """Take a limit of a user away, or `all`."""
+    names = ("max-connections", "max-channels") if limit == "all" else (limit,)
+    for name in names:
+        target(context).ask("DELETE", "user-limits", user, name)
+
+
+def list_user_limits(context: typer.Context, form: Format = "table") -> None:
+    """List the limits of users."""
+    target(context).show(form, ("user", "value"), "user-limits")
+
+
+COMMANDS: Final = (
+    add_user,
+    delete_user,
+    change_password,
+    set_user_tags,
+    list_users,
+    set_user_limits,
+    clear_user_limits,
+    list_user_limits,
+)

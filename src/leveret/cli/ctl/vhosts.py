@@ -1,0 +1,115 @@
+"""Vhosts, what is said of them, and their limits."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import typer
+
+from leveret.cli import exits
+from leveret.cli.ctl.asking import Format, Vhost, json_of, target
+
+Name = Annotated[str, typer.Argument(metavar="VHOST")]
+Description = Annotated[str, typer.Option("--description", help="What it is for.")]
+Tags = Annotated[str, typer.Option("--tags", help="Tags, separated by commas.")]
+QueueType = Annotated[
+    str, typer.Option("--default-queue-type", help="The type of queues declared without one.")
+]
+StrictKeys = Annotated[
+    bool | None,
+    typer.Option(
+        "--strict-keys/--free-keys", help="Whether topic keys are letters, digits and `_` only."
+    ),
+]
+
+
+def add_vhost(
+    context: typer.Context,
+    vhost: Name,
+    description: Description = "",
+    tags: Tags = "",
+    default_queue_type: QueueType = "",
+    strict_keys: StrictKeys = None,
+) -> None:
+    """Make a vhost, into which nobody may enter yet."""
+    found = target(context).ask("GET", "vhosts")
+    if isinstance(found, list) and vhost in [row["name"] for row in found]:
+        raise exits.Failure(f"vhost {vhost!r} is there already", exits.REFUSED)
+    _put(context, vhost, description, tags, default_queue_type, strict_keys)
+
+
+def update_vhost_metadata(
+    context: typer.Context,
+    vhost: Name,
+    description: Description = "",
+    tags: Tags = "",
+    default_queue_type: QueueType = "",
+    strict_keys: StrictKeys = None,
+) -> None:
+    """Change what is said of a vhost; what is not given stays."""
+    target(context).ask("GET", "vhosts", vhost)
+    _put(context, vhost, description, tags, default_queue_type, strict_keys)
+
+
+def _put(
+    context: typer.Context,
+    vhost: str,
+    description: str,
+    tags: str,
+    default_queue_type: str,
+    strict_keys: bool | None,
+) -> None:
+    given = {
+        "description": description,
+        "tags": tags,
+        "default_queue_type": default_queue_type,
+    }
+    body: dict[str, object] = {name: value for name, value in given.items() if value}
+    if strict_keys is not None:
+        body["strict_keys"] = strict_keys
+    target(context).ask("PUT", "vhosts", vhost, body=body)
+
+
+def delete_vhost(context: typer.Context, vhost: Name) -> None:
+    """Delete a vhost with all that is in it, and close its connections."""
+    target(context).ask("DELETE", "vhosts", vhost)
+
+
+def list_vhosts(context: typer.Context, form: Format = "table") -> None:
+    """List vhosts."""
+    target(context).show(form, ("name", "description", "tags", "messages"), "vhosts")
+
+
+def set_vhost_limits(
+    context: typer.Context,
+    limits: Annotated[str, typer.Argument(metavar="JSON")],
+    vhost: Vhost = "/",
+) -> None:
+    """Set limits of a vhost: `{"max-connections": 10, "max-queues": 50}`; -1 is none."""
+    found = json_of(limits, "LIMITS")
+    if not isinstance(found, dict):
+        raise exits.Failure("LIMITS is no JSON object", exits.USAGE)
+    for name, value in found.items():
+        target(context).ask("PUT", "vhost-limits", vhost, name, body={"value": value})
+
+
+def clear_vhost_limits(context: typer.Context, vhost: Vhost = "/") -> None:
+    """Take all limits of a vhost away."""
+    for name in ("max-connections", "max-queues"):
+        target(context).ask("DELETE", "vhost-limits", vhost, name)
+
+
+def list_vhost_limits(context: typer.Context, form: Format = "table") -> None:
+    """List the limits of vhosts."""
+    target(context).show(form, ("vhost", "value"), "vhost-limits")
+
+
+COMMANDS: Final = (
+    add_vhost,
+    update_vhost_metadata,
+    delete_vhost,
+    list_vhosts,
+    set_vhost_limits,
+    clear_vhost_limits,
+    list_vhost_limits,
+)

@@ -1,0 +1,122 @@
+"""What can be done with a queue over HTTP: delete, purge, browse, and rewind what was acked."""
+
+from __future__ import annotations
+
+import base64
+from typing import Final
+
+from aiohttp import web
+
+from leveret.broker.browse import browse, browse_filter
+from leveret.broker.classic import ClassicQueue
+from leveret.broker.queue import Queue
+from leveret.broker.source import NOTHING, Returned
+from leveret.errors import PreconditionFailed
+from leveret.management.bodies import number_of, object_of
+from leveret.management.fields import plain
+from leveret.management.routes.shared import OPERATOR, Row, found_vhost, json_response
+from leveret.wire.properties import decode_properties
+
+#: Messages in one answer, and the bytes of their bodies.
+MESSAGES_MAX: Final = 1000
+BODY_BYTES_MAX: Final = 4 * 1024 * 1024
+
+
+def _queue(request: web.Request) -> Queue:
+    """Return the queue that the path names.  Raises: NotFound (404)."""
+    return found_vhost(request).queue(request.match_info["name"], None)
+
+
+def _classic(request: web.Request) -> ClassicQueue:
+    queue = _queue(request)
+    if not isinstance(queue, ClassicQueue):
+        raise PreconditionFailed("a stream is read by its offsets")
+    return queue
+
+
+async def delete(request: web.Request) -> web.Response:
+    """Delete a queue; `?if-empty=true` and `?if-unused=true` make it depend."""
+    queue = _queue(request)
+    if request.query.get("if-unused") == "true" and queue.consumers:
+        raise PreconditionFailed(f"queue '{queue.name}' in use")
+    if request.query.get("if-empty") == "true" and queue.ready_count() > 0:
+        raise PreconditionFailed(f"queue '{queue.name}' not empty")
+    async with request.app[OPERATOR].changing():
+        found_vhost(request).drop_queue(queue)
+    return web.Response(status=204)
+
+
+async def purge(request: web.Request) -> web.Response:
+    """Drop the messages that wait in a queue; unacked ones stay."""
+    queue = _queue(request)
+    async with request.app[OPERATOR].changing():
+        queue.purge()
+    return web.Response(status=204)
+
+
+async def rewind(request: web.Request) -> web.Response:
+    """Put acked messages back that were published at `timestamp` (ms) or later."""
+    timestamp_ms = number_of(await object_of(request), "timestamp")
+    queue = _classic(request)
+    if queue.retained is None:
+        raise PreconditionFailed(f"queue '{queue.name}' retains no acked messages")
+    async with request.app[OPERATOR].changing():
+        count = int(queue.rewind(timestamp_ms))
+    return json_response({"messages": count})
+
+
+async def read(request: web.Request) -> web.Response:
+    """Return waiting messages without taking them.
+
+    The body may hold what the argument `x-browse` may (`position`, `routing-key`, `headers`),
+    `count`, and `after` from the answer before this one; the last page has `"after": null`.
+    """
+    body = await object_of(request)
+    count = number_of(body, "count", 100)
+    after = number_of(body, "after", NOTHING)
+    if not 0 < count <= MESSAGES_MAX:
+        raise PreconditionFailed(f"the field 'count' must be 1 to {MESSAGES_MAX}")
+    wanted = {name: body[name] for name in ("position", "routing-key", "headers") if name in body}
+    queue = _classic(request)
+    page = browse(queue, browse_filter(wanted, f"queue '{queue.name}'"), after, count)
+    items: list[Returned] = []
+    size = 0
+    last = page.after
+    for item in page.items:
+        size += len(item.message.body)
+        if items and size > BODY_BYTES_MAX:
+            last = items[-1].sequence
+            break
+        items.append(item)
+    rows = [_row(item) for item in items]
+    return json_response({"items": rows, "after": None if last == NOTHING else int(last)})
+
+
+def _row(item: Returned) -> Row:
+    """Return a message as RabbitMQ's `get` shows it, with its sequence."""
+    message = item.message
+    properties = decode_properties(message.properties)
+    names = [name for name in properties.FIELDS if getattr(properties, name) is not None]
+    try:
+        payload, encoding = message.body.decode(), "string"
+    except UnicodeDecodeError:
+        payload, encoding = base64.b64encode(message.body).decode(), "base64"
+    return {
+        "sequence": int(item.sequence),
+        "exchange": message.address.exchange.decode("utf-8", "replace"),
+        "routing_key": message.address.routing_key.decode("utf-8", "replace"),
+        "redelivered": item.count > 0,
+        "timestamp": int(message.timestamp_ms),
+        "properties": {name: plain(getattr(properties, name)) for name in names},
+        "payload": payload,
+        "payload_bytes": len(message.body),
+        "payload_encoding": encoding,
+    }
+
+
+ROUTES: Final = (
+    web.delete("/api/queues/{vhost}/{name}", delete),
+    web.delete("/api/queues/{vhost}/{name}/contents", purge),
+    web.post("/api/queues/{vhost}/{name}/rewind", rewind),
+    web.post("/api/queues/{vhost}/{name}/browse", read),
+)

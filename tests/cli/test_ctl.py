@@ -1,0 +1,122 @@
+"""`leveret ctl`: what an operator does, through the Unix socket."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+
+from broker_process import BrokerProcess
+from command_process import Command
+from leveret.cli import exits
+from leveret.client.blocking import connect
+from leveret.errors import AmqpError
+
+
+def lines(leveret: Command, *arguments: str) -> list[list[str]]:
+    """The rows that a listing prints."""
+    done = leveret("ctl", *arguments, "--format", "tsv")
+    assert done.returncode == 0, done.stderr
+    return [line.split("\t") for line in done.stdout.decode().splitlines()]
+
+
+def ctl(leveret: Command, *arguments: str, stdin: bytes = b"") -> str:
+    """Run a command that must succeed; return what it prints."""
+    done = leveret("ctl", *arguments, stdin=stdin)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.decode()
+
+
+def test_a_user_from_the_first_day_to_the_last(leveret: Command, broker: BrokerProcess) -> None:
+    ctl(leveret, "add_vhost", "shop", "--description", "orders")
+    ctl(leveret, "add_user", "ann", stdin=b"first\n")
+    ctl(leveret, "set_user_tags", "ann", "monitoring", "own")
+    ctl(leveret, "set_permissions", "ann", "^ann", ".*", ".*", "-p", "shop")
+    ctl(leveret, "change_password", "ann", "second")
+    assert ["ann", '["monitoring", "own"]'] in lines(leveret, "list_users")
+    assert ["shop", "^ann", ".*", ".*"] in lines(leveret, "list_user_permissions", "ann")
+    assert ["ann", "^ann", ".*", ".*"] in lines(leveret, "list_permissions", "-p", "shop")
+    where = broker.uri.replace("%2F", "shop")
+    connect(where.replace("guest:guest", "ann:second")).close()
+    with pytest.raises(AmqpError, match="ACCESS_REFUSED"):
+        connect(where.replace("guest:guest", "ann:first"))
+    ctl(leveret, "set_user_limits", "ann", '{"max-connections": 0}')
+    with pytest.raises(AmqpError, match="user connection limit"):
+        connect(where.replace("guest:guest", "ann:second"))
+    ctl(leveret, "clear_user_limits", "ann", "all")
+    ctl(leveret, "set_topic_permissions", "ann", "amq.topic", "^a", "^b", "-p", "shop")
+    assert ["ann", "amq.topic", "^a", "^b"] in lines(
+        leveret, "list_topic_permissions", "-p", "shop"
+    )
+    ctl(leveret, "clear_topic_permissions", "ann", "-p", "shop")
+    ctl(leveret, "clear_permissions", "ann", "-p", "shop")
+    ctl(leveret, "delete_user", "ann")
+    ctl(leveret, "delete_vhost", "shop")
+    assert "shop" not in [row[0] for row in lines(leveret, "list_vhosts")]
+
+
+def test_policies_and_limits(leveret: Command, queue: str) -> None:
+    ctl(leveret, "set_policy", "short", f"^{queue}", '{"max-length": 1}', "--priority", "3")
+    assert ["short", f"^{queue}", "all", '{"max-length": 1}', "3"] in lines(
+        leveret, "list_policies"
+    )
+    leveret("publish", queue, "a")
+    leveret("publish", queue, "b")
+    assert leveret("get", queue).stdout.strip() == b"b"
+    assert leveret("get", queue).returncode == exits.NOTHING
+    ctl(leveret, "clear_policy", "short")
+    ctl(leveret, "set_operator_policy", "cap", "^cap", '{"expires": 60000}')
+    assert lines(leveret, "list_operator_policies")[1][0] == "cap"
+    ctl(leveret, "clear_operator_policy", "cap")
+    ctl(leveret, "set_vhost_limits", '{"max-queues": 1000}')
+    assert ["/", '{"max-queues": 1000}'] in lines(leveret, "list_vhost_limits")
+    ctl(leveret, "clear_vhost_limits")
+    ctl(leveret, "set_global_parameter", "note", '"x"')
+    assert ["note", "x"] in lines(leveret, "list_global_parameters")
+    ctl(leveret, "clear_global_parameter", "note")
+
+
+def test_browsing_takes_nothing(leveret: Command, queue: str) -> None:
+    for number in range(3):
+        leveret("publish", queue, f"m{number}")
+    printed = ctl(leveret, "browse_queue", queue, "--position", "1").splitlines()
+    rows = [json.loads(line) for line in printed]
+    assert [row["payload"] for row in rows] == ["m1", "m2"]
+    assert rows[0]["routing_key"] == queue
+    got = leveret("get", queue)
+    assert got.stdout.strip() == b"m0"
+    ctl(leveret, "purge_queue", queue)
+    assert ctl(leveret, "browse_queue", queue) == ""
+
+
+def test_what_was_acked_comes_back(leveret: Command, queue: str) -> None:
+    name = queue + "-kept"
+    age = "x-retain-acked=1h"
+    leveret("declare", "queue", name, "--argument", age)
+    before = str(int(time.time() * 1000) - 60_000)
+    leveret("publish", name, "again")
+    assert leveret("get", name).stdout.strip() == b"again"
+    assert ctl(leveret, "rewind_queue", name, before) == "1\n"
+    assert leveret("get", name).stdout.strip() == b"again"
+    ctl(leveret, "delete_queue", name)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (("add_user", "guest", "x"), exits.REFUSED, b"is there already"),
+        (("add_user", "nobody"), exits.USAGE, b"an empty password"),
+        (("delete_user", "nobody"), exits.REFUSED, b"there is no such object"),
+        (("set_policy", "p", "(", '{"expires": 1}'), exits.REFUSED, b""),
+        (("set_policy", "p", "x", "{"), exits.USAGE, b"DEFINITION is not JSON"),
+        (("rewind_queue", "q", "yesterday"), exits.USAGE, b"'yesterday' is no time"),
+    ],
+)
+def test_what_cannot_be_is_refused(
+    leveret: Command, arguments: tuple[str, ...], code: int, text: bytes
+) -> None:
+    done = leveret("ctl", *arguments)
+    assert done.returncode == code
+    assert text in done.stderr
+    assert b"Traceback" not in done.stderr
