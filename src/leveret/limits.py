@@ -71,6 +71,10 @@ TX_BYTES_MAX: Final = 64 * 1024 * 1024
 #: that it has not committed; beyond it the connection ends (506).
 ASSEMBLING_BYTES_MAX: Final = 512 * 1024 * 1024
 
+#: Bytes above the memory's watermark that contents and transactions begun before the alarm may
+#: still fill, but not more than the watermark again; beyond it their connections end (506).
+OVERFULL_BYTES_MAX: Final = 512 * 1024 * 1024
+
 #: Connections open at once, logged in or not; one more is dropped.
 CONNECTIONS_MAX: Final = 50_000
 

@@ -108,6 +108,18 @@ def test_b20_body_of_the_largest_size_passes(whole: Client, name: str) -> None:
     assert got.body == body
 
 
+def test_b20_a_large_body_reaches_a_peer_that_reads_late(whole: Client, name: str) -> None:
+    """20: more than the sockets hold waits for the reader, and close-ok comes behind it."""
+    connection = whole()
+    connection.declare(1, name, exclusive=True)
+    body = bytes(range(256)) * 65_536
+    connection.send(raw.publish(1, "", name, body), raw.method(1, "basic.get", queue=name))
+    connection.send(raw.method(0, "connection.close", code=200))
+    assert connection.expect(1, "basic.get-ok").body == body
+    connection.expect(0, "connection.close-ok")
+    connection.expect_end()
+
+
 # -- 24, 25, 30: confirms and returns
 
 

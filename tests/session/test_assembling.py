@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from core import Node, Peer
-from raw_codec import frame, header, method, publish
+from raw_codec import frame, header, method, properties, publish
 
 MOST = 1000
 BODY = 3
@@ -57,3 +59,32 @@ def test_transactions_count_until_they_end(small: Peer) -> None:
     assert small.connection.assembling_bytes == 0
     small.send(publish(1, "", "q", bytes(600)), publish(1, "", "q", bytes(600)))
     assert small.expect(0, "connection.close").fields["code"] == 506
+
+
+def test_a_large_body_is_in_memory_once(node: Node) -> None:
+    """Neither its assembling nor its deliveries nor the journal make a copy of it."""
+    peer = node.connect()
+    peer.declare("q")
+    size = 8 << 20
+    piece = bytes(range(256)) * 400
+    tracemalloc.start()
+    try:
+        peer.send(method(1, "basic.publish", routing_key="q"))
+        peer.send(header(1, size, properties(delivery_mode=2)))
+        for start in range(0, size, len(piece)):
+            peer.send(body(1, piece[: size - start]))
+        node.begin_sync()
+        assert node.group is not None
+        parts = [b"".join(peer.connection.take_output()), *node.group.parts]
+        assert max(len(part) for part in parts) == size
+        for _ in range(3):
+            getter = node.connect()
+            getter.reads = False
+            getter.connection.receive(method(1, "basic.get", queue="q"), node.now())
+            assert sum(len(part) for part in getter.connection.take_output()) > size
+            getter.lose()
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    # BytesIO grows by an eighth at a time.
+    assert peak < 1.5 * size

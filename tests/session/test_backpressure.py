@@ -11,7 +11,8 @@ import pytest
 from core import Node, Peer
 from leveret.limits import OUTPUT_BYTES_HIGH, OUTPUT_BYTES_MAX, UNSYNCED_BYTES_MAX
 from leveret.session.states import CLOSED
-from raw_codec import method, publish
+from raw_codec import BODY as BODY_FRAME
+from raw_codec import frame, header, method, publish
 
 KIB = 1024
 BODY = bytes(10 * KIB)
@@ -295,13 +296,87 @@ def test_all_publishers_together_are_bounded(node: Node) -> None:
     assert node.classic("q").ready_count() == 20
 
 
-def test_a_transaction_heeds_the_alarm(small: Node) -> None:
+def test_a_transaction_heeds_the_alarm_at_its_end(small: Node) -> None:
+    """It is told at once, but one that stood still in the middle could never free its memory."""
     alarmed(small)
     peer = small.connect()
     peer.call(1, "tx.select")
     peer.send(*[publish(1, "", "q", b"held")] * 3)
     peer.expect(0, "connection.blocked")
-    assert len(peer.connection.channels[1].tx_publishes) == 1
+    assert len(peer.connection.channels[1].tx_publishes) == 3
+    peer.send(method(1, "tx.commit"), publish(1, "", "q", b"later"), method(1, "basic.qos"))
+    assert peer.names() == ["tx.commit-ok"]
+    assert peer.connection.channels[1].tx_publishes == []
+    drain(small)
+    assert peer.names() == ["connection.unblocked", "basic.qos-ok"]
+
+
+def begun(channel: int, size: int, there: int) -> bytes:
+    """A publish of `size` bytes of which `there` have come."""
+    head = method(channel, "basic.publish", routing_key="q") + header(channel, size)
+    return head + frame(BODY_FRAME, channel, bytes(there))
+
+
+def test_incomplete_contents_raise_the_alarm_and_may_still_end(small: Node) -> None:
+    peer, other = small.connect(), small.connect()
+    peer.call(1, "queue.declare", queue="q")
+    peer.send(begun(1, 120 * KIB, 110 * KIB))
+    assert small.broker.blocked
+    assert small.broker.memory_bytes() == 110 * KIB
+    other.send(publish(1, "", "q", b"small"))
+    other.expect(0, "connection.blocked")
+    peer.send(frame(BODY_FRAME, 1, bytes(10 * KIB)), method(1, "basic.qos"))
+    assert peer.names() == ["connection.blocked"]
+    assert peer.connection.halted
+    getter = small.connect()
+    bodies = [len(getter.call_get("q", no_ack=True).body) for _ in range(2)]
+    assert bodies == [5, 120 * KIB]
+    assert (small.broker.blocked, small.broker.memory_bytes()) == (False, 0)
+    assert peer.names() == ["connection.unblocked", "basic.qos-ok"]
+
+
+@pytest.mark.parametrize("end", ["channel", "connection", "lost"])
+def test_what_was_begun_and_given_up_is_free(small: Node, end: str) -> None:
+    peer = small.connect(1, 2)
+    peer.call(2, "queue.declare", queue="q")
+    peer.call(2, "tx.select")
+    peer.send(publish(2, "", "q", bytes(10 * KIB)), begun(1, 120 * KIB, 110 * KIB))
+    assert small.broker.blocked
+    if end == "channel":
+        peer.send(frame(BODY_FRAME, 1, bytes(11 * KIB)))
+        assert peer.expect(0, "connection.close").code == 505
+    elif end == "connection":
+        peer.connection.force("shutdown")
+    else:
+        peer.lose()
+    small.run()
+    assert (small.broker.blocked, small.broker.memory_bytes()) == (False, 0)
+
+
+def test_there_is_an_end_to_what_may_come_in_spite_of_the_alarm(small: Node) -> None:
+    """Twice the watermark: 506."""
+    first, second = small.connect(), small.connect()
+    first.send(begun(1, 150 * KIB, 110 * KIB))
+    second.send(begun(1, 150 * KIB, 90 * KIB))
+    assert small.broker.memory_bytes() == 200 * KIB
+    assert second.take() == []
+    second.send(frame(BODY_FRAME, 1, b"x"))
+    assert second.expect(0, "connection.close").code == 506
+    # Its memory is free, so the other goes on.
+    first.send(frame(BODY_FRAME, 1, bytes(40 * KIB)), method(1, "basic.qos"))
+    assert "channel.close" not in first.names()
+
+
+def test_whole_messages_do_not_get_past_the_alarm_beside_an_incomplete_one(small: Node) -> None:
+    peer = small.connect(1, 2)
+    peer.call(1, "queue.declare", queue="q")
+    peer.send(begun(2, 100 * KIB, KIB))
+    peer.send(publish(1, "", "q", LARGE))
+    assert small.broker.blocked
+    peer.send(publish(1, "", "q", b"in between"))
+    assert peer.names() == ["connection.blocked"]
+    peer.send(publish(1, "", "q", LARGE))
+    assert peer.expect(0, "connection.close").code == 506
 
 
 def test_a_blocked_publisher_s_confirms_still_come(small: Node) -> None:

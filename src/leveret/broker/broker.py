@@ -13,7 +13,7 @@ from leveret.broker.turn import Link, Turn
 from leveret.broker.users import User, Users
 from leveret.broker.vhost import Ids, Vhost
 from leveret.errors import NotAllowed, NotFound, PreconditionFailed
-from leveret.limits import SHORT_STRING_BYTES_MAX, VHOSTS_MAX
+from leveret.limits import OVERFULL_BYTES_MAX, SHORT_STRING_BYTES_MAX, VHOSTS_MAX
 from leveret.store.journal import Journal
 
 #: What a message in memory costs beyond its body and properties (measured: objects and list slots).
@@ -137,8 +137,15 @@ class Broker:
         return vhost
 
     def memory_bytes(self) -> i64:
-        """Return about how much memory the messages hold."""
-        return self.turn.held_bytes + self.turn.held_messages * MESSAGE_OVERHEAD_BYTES
+        """Return about how much memory the messages hold, those that are still coming too."""
+        turn = self.turn
+        held = turn.held_bytes + turn.held_messages * MESSAGE_OVERHEAD_BYTES
+        return held + turn.assembling_bytes
+
+    def is_overfull(self) -> bool:
+        """Tell whether the memory is so far above the watermark that nothing more may come."""
+        most = self.memory_bytes_max
+        return self.memory_bytes() > most + min(most, OVERFULL_BYTES_MAX)
 
     def wants_chunks(self) -> bool:
         """Tell whether a checkpoint would free much: streams fill memory that is half used."""

@@ -151,6 +151,8 @@ class Turn:
         #: Bytes and number of the messages held in memory, each counted once per queue.
         self.held_bytes: i64 = 0
         self.held_messages: i64 = 0
+        #: Bytes of contents that are not complete and of transactions that are not committed.
+        self.assembling_bytes: i64 = 0
         #: Bytes that streams hold in memory because no chunk has them yet.
         self.unchunked_bytes: i64 = 0
 

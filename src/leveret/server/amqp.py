@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+from collections import deque
 from typing import TYPE_CHECKING, cast
 
 from leveret.limits import (
@@ -50,6 +51,9 @@ class AmqpProtocol(asyncio.Protocol):
         self._full = False
         self._reading = True
         self._closing = False
+        #: Output for which the transport had no room.
+        self._waiting: deque[bytes | memoryview] = deque()
+        self._waiting_bytes = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start the session of a new connection."""
@@ -83,36 +87,52 @@ class AmqpProtocol(asyncio.Protocol):
     def resume_writing(self) -> None:
         """Hear that the transport has room again."""
         self._full = False
+        self._write_on()
+        if self._full:
+            return
+        if self.connection.finished:
+            self._close()
+            return
         self.connection.flushed(False)
         self._runner.run()
         self._judge_reading()
 
     def flush(self) -> None:
-        """Send what the session has written."""
+        """Send what the session has written, as far as the transport has room."""
         connection = self.connection
-        transport = self._transport
         for part in connection.take_output():
-            if len(part) <= WRITE_BYTES_MAX:
-                transport.write(part)
-            else:
-                view = memoryview(part)
-                for start in range(0, len(part), WRITE_BYTES_MAX):
-                    transport.write(view[start : start + WRITE_BYTES_MAX])
+            self._waiting.append(part)
+            self._waiting_bytes += len(part)
+        self._write_on()
         if connection.log:
             for level, text in connection.log:
                 self._listener.log(level, connection, text)
             connection.log.clear()
         if connection.finished:
-            self._close()
+            if not self._waiting:
+                self._close()
         else:
             connection.flushed(self._full)
             self._judge_reading()
+
+    def _write_on(self) -> None:
+        """Write what waits until the transport is full: some transports copy what they keep."""
+        waiting = self._waiting
+        while waiting and not self._full:
+            part = waiting.popleft()
+            if len(part) > WRITE_BYTES_MAX:
+                view = memoryview(part)
+                waiting.appendleft(view[WRITE_BYTES_MAX:])
+                part = view[:WRITE_BYTES_MAX]
+            self._waiting_bytes -= len(part)
+            self._transport.write(part)
 
     def _judge_reading(self) -> None:
         """Read the socket unless the session is halted with enough in hand, or its peer is deaf."""
         connection = self.connection
         held = connection.halted and connection.reader.held() > INPUT_BYTES_HELD_MAX
-        deaf = self._full and self._transport.get_write_buffer_size() > OUTPUT_BYTES_MAX
+        unsent = self._transport.get_write_buffer_size() + self._waiting_bytes
+        deaf = self._full and unsent > OUTPUT_BYTES_MAX
         reading = not (held or deaf)
         if reading != self._reading and not self._closing:
             self._reading = reading
@@ -131,10 +151,12 @@ class AmqpProtocol(asyncio.Protocol):
     def abort(self) -> None:
         """Drop the socket with what waits in it."""
         self._closing = True
+        self._waiting.clear()
         self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Release what the connection held."""
+        self._waiting.clear()
         connection = self.connection
         connection.lost()
         for level, text in connection.log:

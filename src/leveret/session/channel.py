@@ -8,6 +8,7 @@ and a publish that a journal record holds is settled when the record's group is 
 
 from __future__ import annotations
 
+from io import BytesIO
 from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i16, i32, i64
@@ -100,7 +101,9 @@ class Channel(Outlet):
         self.content_properties = b""
         self.content_persistent = False
         self.content_left: i64 = 0
-        self.content_parts: list[bytes] = []
+        #: What came of a body of several frames.
+        self.content_body: BytesIO | None = None
+        self.content_bytes: i64 = 0
         # The open transaction.
         self.tx_publishes: list[TxPublish] = []
         self.tx_settles: list[TxSettle] = []
@@ -165,7 +168,7 @@ class Channel(Outlet):
             w.append(FRAME_BODY)
             write_i16_be(w, i16(number))
             write_i32_be(w, i32(end - start))
-            connection.write_apart(body if end - start == size else body[start:end])
+            connection.write_apart(body, start, end)
             connection.out.append(FRAME_END)
             start = end
 
@@ -303,24 +306,32 @@ class Channel(Outlet):
     def assemble(self, size: i64) -> None:
         """Count bytes that wait for their content's end or their transaction's commit.
 
-        Raises: ResourceFault (506) when the connection holds too much of that.
+        Raises: ResourceFault (506) when the connection holds too much of that, or the broker has
+        no memory left even for what was begun.
         """
         connection = self.connection
-        connection.assembling_bytes += size
+        self._count_assembling(size)
         most = connection.assembling_bytes_max
         if connection.assembling_bytes > most:
             raise ResourceFault(f"a connection's contents and transactions hold {most} bytes")
+        if connection.broker.blocked:
+            connection.check_room()
+
+    def _count_assembling(self, size: i64) -> None:
+        self.connection.assembling_bytes += size
+        self.connection.turn.assembling_bytes += size
 
     def end_content(self) -> None:
         """Await no more of a content."""
-        for part in self.content_parts:
-            self.connection.assembling_bytes -= len(part)
-        self.content_parts = []
         self.content_state = NO_CONTENT
+        if self.content_bytes > 0:
+            self._count_assembling(-self.content_bytes)
+            self.content_bytes = 0
+            self.content_body = None
 
     def end_tx(self) -> None:
         """Start an empty transaction."""
-        self.connection.assembling_bytes -= self.tx_bytes
+        self._count_assembling(-self.tx_bytes)
         self.tx_publishes = []
         self.tx_settles = []
         self.tx_bytes = 0

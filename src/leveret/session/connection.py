@@ -24,6 +24,7 @@ from leveret.errors import (
     FrameError,
     HardError,
     InternalError,
+    ResourceFault,
     SoftError,
     UnexpectedFrame,
 )
@@ -128,7 +129,7 @@ class Connection(Link):
         self.reader = FrameReader()
         self.reader.frame_max = FRAME_BYTES_MIN
         self.out = BytesWriter()
-        self.parts: list[bytes] = []
+        self.parts: list[bytes | memoryview] = []
         self.parts_bytes: i64 = 0
         self.held = b""
         #: True while the transport holds more than it should.
@@ -411,12 +412,14 @@ class Connection(Link):
         self.wake()
         self.run()
 
-    def write_apart(self, body: bytes) -> None:
-        """Put `body` into the output by itself, uncopied."""
-        self.parts.append(self.out.getvalue())
+    def write_apart(self, body: bytes, start: i64, end: i64) -> None:
+        """Put `body[start:end]` into the output by itself, uncopied."""
+        before = self.out.getvalue()
         self.out.truncate(0)
-        self.parts.append(body)
-        self.parts_bytes += len(self.parts[-2]) + len(body)
+        self.parts.append(before)
+        whole = start == 0 and end == len(body)
+        self.parts.append(body if whole else memoryview(body)[start:end])
+        self.parts_bytes += len(before) + end - start
 
     def delivered_out(self) -> None:
         """After each delivery: have it flushed, and stop the consumers when enough is waiting."""
@@ -425,7 +428,7 @@ class Connection(Link):
         if len(self.out) + self.parts_bytes > OUTPUT_BYTES_HIGH:
             self.writable = False
 
-    def take_output(self) -> list[bytes]:
+    def take_output(self) -> list[bytes | memoryview]:
         """Return the bytes to send, in order; there may be none."""
         parts = self.parts
         if len(self.out) > 0:
@@ -470,10 +473,28 @@ class Connection(Link):
             self.halted |= HALT_SYNC
             self.turn.wait(self, self.turn.journal.durable_group + 1)
         if self.broker.blocked:
+            self._stand_still()
+
+    def _stand_still(self) -> None:
+        """Halt a publisher during an alarm, unless it has begun what it must be able to end.
+
+        Else a halted connection's contents and transactions could keep the alarm on for ever.
+        """
+        if self.blocked_notify and not self.told_blocked:
+            self.told_blocked = True
+            self.send(0, ConnectionBlocked(self.broker.blocked_reason))
+        if self.assembling_bytes == 0:
             self.halted |= HALT_ALARM
-            if self.blocked_notify and not self.told_blocked:
-                self.told_blocked = True
-                self.send(0, ConnectionBlocked(self.broker.blocked_reason))
+        else:
+            self.check_room()
+
+    def check_room(self) -> None:
+        """Give way when the memory is used up in spite of the alarm.
+
+        Raises: ResourceFault (506).
+        """
+        if self.broker.is_overfull():
+            raise ResourceFault("no memory left for what was begun before the alarm")
 
     def alarm(self, blocked: bool, reason: str) -> None:
         """Go on when the alarm is over (behaviour 16)."""

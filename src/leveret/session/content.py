@@ -6,6 +6,7 @@ wrong with a sequence of frames (behaviours 9, 10 and 20).
 
 from __future__ import annotations
 
+from io import BytesIO
 from typing import Final
 
 from mypy_extensions import i64
@@ -23,7 +24,6 @@ def begin(channel: Channel, arguments: bytes) -> None:
     """Start the content of a basic.publish whose arguments are given."""
     channel.content_state = HEADER_NEXT
     channel.content_arguments = arguments
-    channel.content_parts = []
 
 
 def header(channel: Channel, data: bytes, start: i64, end: i64) -> None:
@@ -50,7 +50,7 @@ def header(channel: Channel, data: bytes, start: i64, end: i64) -> None:
     channel.content_left = size
     channel.content_state = BODY_NEXT
     if size == 0:
-        _complete(channel)
+        _complete(channel, b"")
 
 
 def body(channel: Channel, data: bytes, start: i64, end: i64) -> None:
@@ -63,16 +63,23 @@ def body(channel: Channel, data: bytes, start: i64, end: i64) -> None:
     size: i64 = end - start
     if size > channel.content_left:
         raise UnexpectedFrame("a content body goes beyond the size that its header announced")
-    channel.content_parts.append(data[start:end])
+    left: i64 = channel.content_left - size
+    channel.content_left = left
+    if left == 0 and channel.content_bytes == 0:
+        _complete(channel, data[start:end])
+        return
+    # BytesIO grows in place and gives away what it holds: the body is there once, never twice.
+    whole = channel.content_body
+    if whole is None:
+        whole = channel.content_body = BytesIO()
+    whole.write(data[start:end])
+    channel.content_bytes += size
     channel.assemble(size)
-    channel.content_left -= size
-    if channel.content_left == 0:
-        _complete(channel)
+    if left == 0:
+        _complete(channel, whole.getvalue())
 
 
-def _complete(channel: Channel) -> None:
-    parts = channel.content_parts
-    whole = parts[0] if len(parts) == 1 else b"".join(parts)
+def _complete(channel: Channel, whole: bytes) -> None:
     channel.end_content()
     channel.connection.at_fault(channel, 60, 40)
     accept(

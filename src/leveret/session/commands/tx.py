@@ -42,6 +42,7 @@ def handle_tx(channel: Channel, method: Method) -> bool:
     if isinstance(method, TxCommit):
         _commit(channel)
         channel.connection.reply(channel.number, TxCommitOk())
+        channel.connection.check_publisher()
     else:
         _rollback(channel)
         channel.connection.send(channel.number, TxRollbackOk())
