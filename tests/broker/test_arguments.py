@@ -60,18 +60,26 @@ BAD: list[tuple[dict[str, Any], str]] = [
         "'x-message-ttl' for {}: {{value_too_large,315360000001}}",
     ),
     ({"x-expires": TTL_MS_MAX + 1}, "'x-expires' for {}: {{value_too_large,315360000001}}"),
-    ({"x-message-ttl": "1"}, "'x-message-ttl' for {}: {{unacceptable_type,longstr}}"),
-    ({"x-message-ttl": True}, "'x-message-ttl' for {}: {{unacceptable_type,bool}}"),
-    ({"x-max-length": 1.0}, "'x-max-length' for {}: {{unacceptable_type,double}}"),
+    ({"x-message-ttl": "1"}, "'x-message-ttl' for {}: \"expected integer, got longstr\""),
+    ({"x-message-ttl": True}, "'x-message-ttl' for {}: \"expected integer, got bool\""),
+    ({"x-max-length": 1.0}, "'x-max-length' for {}: \"expected integer, got double\""),
     ({"x-max-length-bytes": -5}, "'x-max-length-bytes' for {}: {{value_negative,-5}}"),
     ({"x-max-priority": 256}, "'x-max-priority' for {}: {{max_value_exceeded,256}}"),
-    ({"x-dead-letter-exchange": 1}, "'x-dead-letter-exchange' for {}: {{unacceptable_type,signed"),
+    ({"x-dead-letter-routing-key": 1}, "'x-dead-letter-routing-key' for {}: {{unacceptable_type,"),
     ({"x-dead-letter-routing-key": "k"}, "'x-dead-letter-routing-key' for {}: routing_key_but_no_"),
-    ({"x-overflow": "drop-tail"}, "'x-overflow' for {}: \"invalid overflow 'drop-tail'\""),
+    ({"x-overflow": "drop-tail"}, "'x-overflow' for {}: invalid_overflow"),
+    ({"x-queue-version": 3}, "'x-queue-version' for {}: \"unsupported queue version '3'\""),
+    ({"x-max-age": "1D"}, "'x-max-age' for {} of queue type rabbit_classic_queue"),
     ({"x-queue-type": "fast"}, "'x-queue-type' for {}: \"unsupported queue type 'fast'\""),
-    ({"x-max-age": "1w"}, "'x-max-age' for {}: \"invalid_max_age\""),
-    ({"x-max-age": 7}, "'x-max-age' for {}: {{unacceptable_type,signedint}}"),
-    ({"x-max-age": "9" * 18 + "Y"}, "'x-max-age' for {}: \"invalid_max_age\""),
+    ({"x-queue-type": "stream", "x-max-age": "1w"}, "'x-max-age' for {}: invalid_max_age"),
+    (
+        {"x-queue-type": "stream", "x-max-age": 7},
+        "'x-max-age' for {}: {{unacceptable_type,signedint}}",
+    ),
+    (
+        {"x-queue-type": "stream", "x-max-age": "9" * 18 + "Y"},
+        "'x-max-age' for {}: invalid_max_age",
+    ),
 ]
 
 
@@ -102,7 +110,10 @@ DIFFERENT: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ),
     (
         {}, {"x-queue-type": "stream"},
-        "'x-queue-type' for {}: received 'stream' but current is 'classic'",
+        (
+            "'x-queue-type' for {}: received the value 'stream' of type 'longstr' "
+            "but current is none"
+        ),
     ),
 ]  # fmt: skip
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import raw
-from differential.transcript import Transcript, read_properties, show, show_fields
+from differential.transcript import Transcript, read_properties, show, show_fields, without_extras
 
 #: How long to wait for what a broker owes; RabbitMQ's silent close takes 3 s.
 SECONDS_MAX: Final = 8.0
@@ -87,6 +87,7 @@ class Stage:
         self.prefix = prefix
         self.transcript = Transcript(prefix)
         self.peers: list[Peer] = []
+        self.extras = False  # whether headers are shown that only Leveret adds
 
     def name(self, name: str) -> str:
         """Return a name that no other script has."""
@@ -214,6 +215,8 @@ class Peer:
                 self.drop()
                 return END
             properties = read_properties(got.properties) if got.properties else {}
+            if not self.stage.extras:
+                properties = without_extras(properties)
             heard = Heard(got.name, got.fields, properties, got.body)
             if got.name == "connection.close":
                 self._closed(heard)
@@ -448,6 +451,17 @@ class Channel:
         """Get all messages that are ready."""
         while self.get(queue).name == "basic.get-ok":
             pass
+
+    def bodies(self, queue: str) -> None:
+        """Get all messages that are ready and write down their bodies alone."""
+        got = []
+        while True:
+            self.peer.send(raw.method(self.number, "basic.get", queue=queue, no_ack=True))
+            heard = self._reply()
+            if heard.name != "basic.get-ok":
+                break
+            got.append(heard.body.decode())
+        self.note(f"{queue}: {' '.join(got)} ({heard.name})")
 
     def consume(self, queue: str = "", tag: str = "c", **fields: Any) -> Heard:
         """Start a consumer."""

@@ -21,6 +21,10 @@ from raw_codec import PROPERTIES, Reader, Typed
 #: A timestamp this near to the clock is one that the broker made.
 NOW_SECONDS: Final = 600
 
+#: Headers that Leveret adds to every dead letter and every message of a stream.  They are left out,
+#: so that each is one difference and not a hundred: where a script asks for `extras`.
+EXTRA: Final = re.compile("x-last-death-|x-stream-timestamp")
+
 #: Names that a broker makes up.
 GENERATED: Final = re.compile(
     r"amq\.rabbitmq\.reply-to\.g[\w.=+/-]*|amq\.(?:gen|ctag)-[\w=+/-]*|<rabbit@[^>]*>"
@@ -79,9 +83,20 @@ def show_typed(value: Typed) -> str:
     if tag in "tT" and not isinstance(inner, (bool, dict)):
         near = abs(time.time() - float(inner)) < NOW_SECONDS
         return "T:<now>" if near else f"T:{inner}"
-    if tag in "SsAFTt":
+    if tag in "SAFt" or isinstance(inner, str):
         return show(inner)
+    if tag == "l" and abs(time.time() - inner / 1000) < NOW_SECONDS:
+        return "l:<now>"
     return f"{tag}:{inner!r}"
+
+
+def without_extras(properties: dict[str, Any]) -> dict[str, Any]:
+    """Return properties without the headers that are Leveret's own."""
+    headers = properties.get("headers")
+    if headers is None:
+        return properties
+    kept = {k: v for k, v in headers.value.items() if not EXTRA.match(k)}
+    return properties | {"headers": Typed("T", kept)}
 
 
 def show_fields(fields: dict[str, Any]) -> str:

@@ -48,6 +48,35 @@ _TIMES: Final = ("x-expires", "x-message-ttl")
 
 _OVERFLOWS: Final = ("drop-head", "reject-publish", "reject-publish-dlx")
 
+#: Arguments that RabbitMQ refuses for a queue of the type, because the type has no such thing.
+#: What it refuses and this broker can do, such as a delivery limit of a classic queue, is fine;
+#: and a stream has none of our own: nothing in it ends with an ack, and all of it stays.
+_NOT_OF_TYPE: Final = {
+    "classic": (
+        "x-max-age",
+        "x-stream-max-segment-size-bytes",
+        "x-max-in-memory-length",
+        "x-max-in-memory-bytes",
+        "x-initial-cluster-size",
+        "x-quorum-initial-group-size",
+    ),
+    "quorum": ("x-queue-mode", "x-max-age", "x-stream-max-segment-size-bytes"),
+    "stream": (
+        "x-message-ttl",
+        "x-expires",
+        "x-max-length",
+        "x-max-priority",
+        "x-dead-letter-exchange",
+        "x-dead-letter-routing-key",
+        "x-overflow",
+        "x-single-active-consumer",
+        "x-delivery-limit",
+        "x-deduplication-header",
+        "x-retain-acked",
+        "x-retain-acked-bytes",
+    ),
+}
+
 #: Arguments that make a redeclare inequivalent when they differ (RabbitMQ checks these alone).
 _COMPARED: Final = (
     "x-expires",
@@ -73,9 +102,6 @@ _COMPARED: Final = (
 
 #: Arguments that a number of 0 makes no sense for.
 _POSITIVE: Final = ("x-expires", "x-deduplication-window-size", "x-deduplication-window-age")
-
-#: What a stream cannot have: nothing in it ends with an ack, and all of it stays.
-_NOT_OF_STREAMS: Final = ("x-deduplication-header", "x-retain-acked", "x-retain-acked-bytes")
 
 _AGE_UNITS_SECONDS: Final = {
     "Y": 31_536_000,
@@ -130,18 +156,24 @@ def check_queue_arguments(arguments: Arguments, where: str) -> None:
 
     Raises: PreconditionFailed (406).
     """
+    kind = arguments.get("x-queue-type", "classic")
+    for name in _NOT_OF_TYPE.get(kind, ()) if isinstance(kind, str) else ():
+        if name in arguments:
+            raise PreconditionFailed(
+                f"invalid arg '{name}' for {where} of queue type rabbit_{kind}_queue"
+            )
     for name in _COUNTS:
         if name in arguments:
             _check_count(arguments[name], name, where)
     for name in _STRINGS:
         if name in arguments and not isinstance(arguments[name], str):
-            raise _invalid(name, where, f"{{unacceptable_type,{type_name(arguments[name])}" + "}")
+            raise _not_a_string(name, where, type_name(arguments[name]))
     _check_choices(arguments, where)
 
 
 def _check_count(value: object, name: str, where: str) -> None:
     if not isinstance(value, int) or isinstance(value, bool):
-        raise _invalid(name, where, "{unacceptable_type," + type_name(value) + "}")
+        raise _invalid(name, where, f'"expected integer, got {type_name(value)}"')
     if name == "x-delivery-limit" and value == -1:
         # RabbitMQ 4's way to say that a quorum queue has none.
         return
@@ -163,13 +195,18 @@ def _check_choices(arguments: Arguments, where: str) -> None:
         raise _invalid("x-queue-type", where, f"\"unsupported queue type '{kind}'\"")
     overflow = arguments.get("x-overflow")
     if isinstance(overflow, str) and overflow not in _OVERFLOWS:
-        raise _invalid("x-overflow", where, f"\"invalid overflow '{overflow}'\"")
+        raise _invalid("x-overflow", where, "invalid_overflow")
     mode = arguments.get("x-queue-mode")
     if isinstance(mode, str) and mode not in ("default", "lazy"):
-        raise _invalid("x-queue-mode", where, f"\"invalid queue mode '{mode}'\"")
+        raise _invalid("x-queue-mode", where, f"\"unsupported queue mode '{mode}'\"")
+    version = arguments.get("x-queue-version", 1)
+    if not is_int(version):
+        raise _invalid("x-queue-version", where, f'"expected integer, got {type_name(version)}"')
+    if version not in (1, 2):
+        raise _invalid("x-queue-version", where, f"\"unsupported queue version '{version}'\"")
     strategy = arguments.get("x-dead-letter-strategy")
     if isinstance(strategy, str) and strategy not in ("at-most-once", "at-least-once"):
-        raise _invalid("x-dead-letter-strategy", where, f"\"invalid strategy '{strategy}'\"")
+        raise _invalid("x-dead-letter-strategy", where, "invalid_dlx_strategy")
     single = arguments.get("x-single-active-consumer", False)
     if not isinstance(single, bool):
         raise _invalid(
@@ -178,13 +215,15 @@ def _check_choices(arguments: Arguments, where: str) -> None:
     for name in ("x-max-age", "x-retain-acked"):
         age = arguments.get(name)
         if isinstance(age, str) and not is_age(age):
-            raise _invalid(name, where, '"invalid_max_age"')
-    if kind == "stream":
-        for name in _NOT_OF_STREAMS:
-            if name in arguments:
-                raise _invalid(name, where, '"not supported by streams"')
+            raise _invalid(name, where, "invalid_max_age")
     if "x-dead-letter-routing-key" in arguments and "x-dead-letter-exchange" not in arguments:
         raise _invalid("x-dead-letter-routing-key", where, "routing_key_but_no_dlx_defined")
+
+
+def _not_a_string(name: str, where: str, kind: str) -> PreconditionFailed:
+    if name == "x-dead-letter-exchange":
+        return PreconditionFailed(f"invalid type '{kind}' for arg '{name}' in {where}")
+    return _invalid(name, where, f"{{unacceptable_type,{kind}}}")
 
 
 def _invalid(name: str, where: str, why: str) -> PreconditionFailed:
@@ -199,8 +238,10 @@ def type_name(value: object) -> str:
         return "signedint" if -(2**31) <= value < 2**31 else "long"
     if isinstance(value, float):
         return "double"
-    if isinstance(value, str | bytes):
+    if isinstance(value, str):
         return "longstr"
+    if isinstance(value, bytes):
+        return "binary"
     if isinstance(value, dict):
         return "table"
     if isinstance(value, list):
@@ -216,10 +257,8 @@ def check_equivalent(current: Arguments, received: Arguments, where: str) -> Non
     for name in _COMPARED:
         mine = current.get(name)
         theirs = received.get(name)
-        if name == "x-queue-type":
-            mine = mine or "classic"
-            theirs = theirs or "classic"
-        check_same(name, where, theirs, mine)
+        if name != "x-queue-type" or (mine or "classic") != (theirs or "classic"):
+            check_same(name, where, theirs, mine)
 
 
 def check_same(name: str, where: str, received: object, current: object) -> None:

@@ -412,9 +412,11 @@ class Stream(Queue):
         or for an offset that is none.
         """
         if consumer.no_ack:
-            raise NotImplementedFault(f"automatic acknowledgement not supported by stream {where}")
+            raise NotImplementedFault(
+                f"automatic acknowledgement not supported by stream queues {where}"
+            )
         if consumer.prefetch_count <= 0:
-            raise PreconditionFailed(f"consumer prefetch count is not set for {where}")
+            raise PreconditionFailed(f"consumer prefetch count is not set for '{where}'")
         start = self.start_offset(consumer.arguments.get("x-stream-offset", "next"), where)
         self.readers[consumer] = StreamReader(self, start)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from mypy_extensions import mypyc_attr
 
-from leveret.broker.arguments import Arguments, check_same, differs
+from leveret.broker.arguments import Arguments, check_same, differs, type_name
 from leveret.broker.binding import Binding, binding_identity
 from leveret.broker.exchange import Exchange
 from leveret.broker.exchanges import check_exchange_type, make_exchange
@@ -96,7 +96,8 @@ class VhostExchanges(VhostMetadata):
         alternate = arguments.get("alternate-exchange")
         if alternate is not None and not isinstance(alternate, str):
             raise PreconditionFailed(
-                f"invalid arg 'alternate-exchange' for {self.exchange_label(name)}"
+                f"invalid type '{type_name(alternate)}' for arg 'alternate-exchange' in "
+                f"{self.exchange_label(name)}"
             )
 
     def _check_same_exchange(
@@ -192,11 +193,12 @@ class VhostExchanges(VhostMetadata):
         self._check_bindable(source_name, destination_name, to_queue)
         if to_queue and is_reply_name(destination_name):
             raise AccessRefused(f"cannot bind direct reply-to {self.queue_label(destination_name)}")
+        # Where both ends are missing RabbitMQ names the source.
+        source = self.exchange(source_name)
         if to_queue:
             self.queue(destination_name, link)
         else:
             self.exchange(destination_name)
-        source = self.exchange(source_name)
         if self.strict_keys and source.has_patterns:
             check_strict_binding_key(binding_key)
         identity = binding_identity(to_queue, destination_name, binding_key, arguments)

@@ -19,7 +19,6 @@ from leveret.broker.turn import Link
 from leveret.errors import (
     AmqpError,
     ChannelFault,
-    CommandInvalid,
     ConnectionForced,
     FrameError,
     HardError,
@@ -85,8 +84,10 @@ if TYPE_CHECKING:
 
 
 def _short(text: str) -> str:
-    """Return as much of `text` as fits a short string."""
-    raw = text.encode("utf-8", "surrogateescape")[:SHORT_STRING_BYTES_MAX]
+    """Return as much of `text` as fits a short string; what was cut ends as in RabbitMQ."""
+    raw = text.encode("utf-8", "surrogateescape")
+    if len(raw) > SHORT_STRING_BYTES_MAX:
+        return raw[: SHORT_STRING_BYTES_MAX - 3].decode("utf-8", "ignore") + "..."
     return raw.decode("utf-8", "ignore")
 
 
@@ -264,7 +265,7 @@ class Connection(Link):
             self._connection_method(decode_method(self.reader.data, start, end))
             return
         if self.state != OPEN:
-            raise CommandInvalid("a channel before the connection is open")
+            raise UnexpectedFrame("a channel before the connection is open")
         channel = self.channels.get(number)
         if channel is None:
             self._open_channel(kind, number, start, end)
@@ -333,6 +334,7 @@ class Connection(Link):
     def _channel_method(self, channel: Channel, start: i64, end: i64) -> None:
         data = self.reader.data
         if channel.content_state != 0:
+            self.at_fault(channel, 60, 40)
             raise UnexpectedFrame("a method in the middle of content")
         if end - start >= 4 and read_i32_be(data, start) == PUBLISH:
             self.at_fault(channel, 60, 40)

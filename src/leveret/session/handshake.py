@@ -89,6 +89,8 @@ def _credentials(method: ConnectionStartOk) -> tuple[str, bytes]:
         fields = response.split(b"\x00")
         if len(fields) != 3:
             raise SyntaxFault("a PLAIN response is authzid, user and password, each after a zero")
+        if fields[0]:
+            raise SyntaxFault("a PLAIN response asks for another identity than its user's")
         return _name(fields[1]), fields[2]
     if method.mechanism == "AMQPLAIN":
         try:

@@ -61,7 +61,7 @@ def plain_malformed(s: Stage) -> None:
 
 @script(2)
 def plain_with_an_identity(s: Stage) -> None:
-    opened(s, raw.Login(response=b"other\0guest\0guest"))
+    started(s, raw.Login(response=b"other\0guest\0guest")).hear()
 
 
 @script(2)

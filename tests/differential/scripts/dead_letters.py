@@ -212,6 +212,17 @@ def through_two_queues(s: Stage) -> None:
 
 
 @script(68)
+def headers_of_the_last_death(s: Stage) -> None:
+    a = s.channel()
+    s.extras = True
+    queue, dead = dead_letter(s, a)
+    a.publish("", queue, "x")
+    a.reject(a.get(queue, no_ack=False).tag, requeue=False)
+    a.count(dead, 1)
+    a.get(dead)
+
+
+@script(68)
 def retry_loop(s: Stage) -> None:
     a = s.channel()
     a.declare(s.name("work"), exclusive=True, arguments={

@@ -212,6 +212,18 @@ def stream_offsets(s: Stage) -> None:
 
 
 @script(55)
+def stream_timestamps(s: Stage) -> None:
+    a = s.channel()
+    s.extras = True
+    queue = stream(s, a, 1)
+    a.qos(10)
+    a.consume(queue, arguments={"x-stream-offset": "first"})
+    a.delivered()
+    a.cancel()
+    delete(s, a)
+
+
+@script(55)
 def stream_offset_next(s: Stage) -> None:
     a = s.channel()
     queue = stream(s, a, 2)

@@ -30,9 +30,9 @@ def topic(s: Stage) -> None:
     a.exchange(s.name("x"), "topic", auto_delete=True)
     where(s, a, s.name("x"), "q", {pattern: {} for pattern in PATTERNS})
     for key in KEYS:
-        a.publish(s.name("x"), key, key)
+        a.publish(s.name("x"), key, f"{key!r}")
     for index in range(len(PATTERNS)):
-        a.drain(s.name(f"q{index}"))
+        a.bodies(s.name(f"q{index}"))
 
 
 @script(39)
@@ -56,9 +56,9 @@ def direct_and_fanout(s: Stage) -> None:
         a.exchange(s.name(kind), kind, auto_delete=True)
         where(s, a, s.name(kind), kind, {key: {} for key in ("", "a", "A", "a.b", "#")})
         for key in ("", "a", "A", "a.b", "x"):
-            a.publish(s.name(kind), key, key)
+            a.publish(s.name(kind), key, f"{key!r}")
         for index in range(5):
-            a.drain(s.name(f"{kind}{index}"))
+            a.bodies(s.name(f"{kind}{index}"))
 
 
 #: One value of each type, and near ones of other types.
@@ -82,7 +82,7 @@ def headers_values(s: Stage) -> None:
     for name, value in VALUES.items():
         a.publish(s.name("x"), "", name, headers={"h": value})
     for name in VALUES:
-        a.drain(s.name(f"q-{name}"))
+        a.bodies(s.name(f"q-{name}"))
 
 
 #: Arguments of bindings to a headers exchange.
@@ -111,7 +111,7 @@ def headers_matches(s: Stage) -> None:
         a.publish(s.name("x"), "", name, headers=headers)
     a.publish(s.name("x"), "", "no headers at all")
     for index in range(len(MATCHES)):
-        a.drain(s.name(f"q{index}"))
+        a.bodies(s.name(f"q{index}"))
 
 
 @script(40)

@@ -102,7 +102,7 @@ def _get(channel: Channel, method: BasicGet) -> None:
     queue = channel.vhost.queue(name, connection)
     if not isinstance(queue, ClassicQueue):
         raise NotImplementedFault(
-            f"basic.get not supported by stream {channel.vhost.queue_label(name)}"
+            f"basic.get not supported by stream queues {channel.vhost.queue_label(name)}"
         )
     if queue.single_active:
         raise ResourceLocked(

@@ -75,7 +75,8 @@ def _declare(channel: Channel, method: QueueDeclare) -> None:
         declare_replies(channel, method)
         return
     if method.passive:
-        name = queue_name(channel, method.queue)
+        # Not the queue declared last, as in RabbitMQ: a passive declare asks for a name.
+        name = clean_name(method.queue)
         connection.access.see("queue", name)
         queue = channel.vhost.queue(name, connection)
         queue.touch()
@@ -90,6 +91,7 @@ def _declare(channel: Channel, method: QueueDeclare) -> None:
 
 
 def _declare_active(channel: Channel, method: QueueDeclare) -> Queue:
+    # An exclusive queue ends with its connection, so RabbitMQ too takes none as durable.
     connection = channel.connection
     vhost = channel.vhost
     before = len(vhost.queues)
@@ -98,7 +100,7 @@ def _declare_active(channel: Channel, method: QueueDeclare) -> Queue:
         queue = vhost.declare_queue(
             connection,
             method.queue,
-            method.durable,
+            method.durable and not method.exclusive,
             method.exclusive,
             method.auto_delete,
             method.arguments,
@@ -109,7 +111,7 @@ def _declare_active(channel: Channel, method: QueueDeclare) -> Queue:
         queue = vhost.declare_named_by_server(
             connection,
             token,
-            method.durable,
+            method.durable and not method.exclusive,
             method.exclusive,
             method.auto_delete,
             method.arguments,
