@@ -17,6 +17,7 @@ from leveret.broker.consumer import Consumer, Outlet
 from leveret.broker.vhost import RECORDED, REJECTED
 from leveret.errors import ResourceFault
 from leveret.limits import BODY_APART_BYTES
+from leveret.session.alarm import check_room
 from leveret.session.own_headers import own_headers
 from leveret.session.unacked import Unacked, UnackedList
 from leveret.wire.buffer import write_i16_be, write_i32_be, write_i64_be
@@ -315,7 +316,7 @@ class Channel(Outlet):
         if connection.assembling_bytes > most:
             raise ResourceFault(f"a connection's contents and transactions hold {most} bytes")
         if connection.broker.blocked:
-            connection.check_room()
+            check_room(connection)
 
     def _count_assembling(self, size: i64) -> None:
         self.connection.assembling_bytes += size

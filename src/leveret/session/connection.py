@@ -23,7 +23,6 @@ from leveret.errors import (
     FrameError,
     HardError,
     InternalError,
-    ResourceFault,
     SoftError,
     UnexpectedFrame,
 )
@@ -36,7 +35,7 @@ from leveret.limits import (
     SHORT_STRING_BYTES_MAX,
     UNSYNCED_BYTES_MAX,
 )
-from leveret.session import commands, content, deaf, handshake, pulse, rights
+from leveret.session import alarm, commands, content, deaf, handshake, pulse, rights
 from leveret.session.login import SecretLogin, ask
 from leveret.session.publish import Route, take_publishes
 from leveret.session.shape import PUBLISH, PublishShape
@@ -66,10 +65,8 @@ from leveret.wire.methods import (
     ChannelCloseOk,
     ChannelOpen,
     ChannelOpenOk,
-    ConnectionBlocked,
     ConnectionClose,
     ConnectionCloseOk,
-    ConnectionUnblocked,
     ConnectionUpdateSecret,
     decode_method,
 )
@@ -475,38 +472,12 @@ class Connection(Link):
             self.halted |= HALT_SYNC
             self.turn.wait(self, self.turn.journal.durable_group + 1)
         if self.broker.blocked:
-            self._stand_still()
-
-    def _stand_still(self) -> None:
-        """Halt a publisher during an alarm, unless it has begun what it must be able to end.
-
-        Else a halted connection's contents and transactions could keep the alarm on for ever.
-        """
-        if self.blocked_notify and not self.told_blocked:
-            self.told_blocked = True
-            self.send(0, ConnectionBlocked(self.broker.blocked_reason))
-        if self.assembling_bytes == 0:
-            self.halted |= HALT_ALARM
-        else:
-            self.check_room()
-
-    def check_room(self) -> None:
-        """Give way when the memory is used up in spite of the alarm.
-
-        Raises: ResourceFault (506).
-        """
-        if self.broker.is_overfull():
-            raise ResourceFault("no memory left for what was begun before the alarm")
+            alarm.stand_still(self)
 
     def alarm(self, blocked: bool, reason: str) -> None:
         """Go on when the alarm is over (behaviour 16)."""
-        if not blocked and self.state == OPEN:
-            if self.told_blocked:
-                self.told_blocked = False
-                self.send(0, ConnectionUnblocked())
-            if self.halted & HALT_ALARM:
-                self.halted &= ~HALT_ALARM
-                self.run()
+        if not blocked:
+            alarm.over(self)
 
     def tick(self, now_ms: i64) -> None:
         """Look at the clock (monotonic ms), about once a second."""
