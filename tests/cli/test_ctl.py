@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from pathlib import Path
 
 import pytest
 
@@ -120,3 +121,39 @@ def test_what_cannot_be_is_refused(
     assert done.returncode == code
     assert text in done.stderr
     assert b"Traceback" not in done.stderr
+
+
+def test_definitions_go_out_and_come_back(
+    leveret: Command, broker: BrokerProcess, tmp_path: Path
+) -> None:
+    file = tmp_path / "definitions.json"
+    ctl(leveret, "add_vhost", "moved")
+    ctl(leveret, "set_permissions", "guest", ".*", ".*", ".*", "-p", "moved")
+    with connect(broker.uri.replace("%2F", "moved")) as connection:
+        connection.channel().queue_declare("kept")
+    ctl(leveret, "export_definitions", str(file))
+    assert file.stat().st_mode & 0o077 == 0
+    ctl(leveret, "delete_vhost", "moved")
+    assert "1 queues" in ctl(leveret, "import_definitions", str(file))
+    assert ctl(leveret, "import_definitions", str(file)) == "same\n"
+    assert ["moved", "kept"] in [
+        line.split("\t")
+        for line in leveret("list", "queues", "vhost", "name", "--format", "tsv")
+        .stdout.decode()
+        .splitlines()
+    ]
+    ctl(leveret, "delete_vhost", "moved")
+
+
+def test_delayed_messages_are_listed_and_cancelled(leveret: Command, queue: str) -> None:
+    delayed = ["--type", "x-delayed-message", "-a", "x-delayed-type=fanout"]
+    assert leveret("declare", "exchange", "later", *delayed).returncode == 0
+    leveret("declare", "binding", "later", queue)
+    sent = leveret("publish", "k", "m", "-e", "later", "--header", "x-delay=3600000")
+    assert sent.returncode == 0, sent.stderr
+    (_, row) = lines(leveret, "list_delayed", "later")
+    assert row[2:4] == ["later", "k"]
+    ctl(leveret, "cancel_delayed", "later", row[0])
+    assert lines(leveret, "list_delayed", "later")[1:] == []
+    done = leveret("ctl", "cancel_delayed", "later", row[0])
+    assert done.returncode == exits.REFUSED

@@ -18,6 +18,8 @@ from leveret.management.operator import Operator
 from leveret.management.routes import (
     bindings,
     connections,
+    definitions,
+    delayed,
     exchanges,
     overview,
     parameters,
@@ -53,6 +55,8 @@ MODULES = (
     permissions,
     policies,
     parameters,
+    definitions,
+    delayed,
 )
 
 

@@ -5,6 +5,8 @@ Nothing here changes while a connection lives.
 
 from __future__ import annotations
 
+from typing import Final
+
 from mypy_extensions import i64, mypyc_attr
 
 from leveret.limits import (
@@ -14,6 +16,9 @@ from leveret.limits import (
     HEARTBEAT_SECONDS,
     MESSAGE_BYTES_MAX,
 )
+
+#: The RabbitMQ that a compatible broker says it is.
+RABBITMQ_VERSION: Final = "3.13.7"
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -121,7 +126,7 @@ class SessionSettings:
             "information": "Licensed under the Apache License 2.0",
             "platform": f"Leveret {self.version}" if self.compatible else "Python",
             "product": "RabbitMQ" if self.compatible else "Leveret",
-            "version": "3.13.7" if self.compatible else self.version,
+            "version": RABBITMQ_VERSION if self.compatible else self.version,
         }
 
 

@@ -11,10 +11,10 @@ from typing import Annotated
 
 import typer
 
-from leveret.cli.ctl import messages, permissions, policies, users, vhosts
+from leveret.cli.ctl import definitions, messages, permissions, policies, users, vhosts
 from leveret.cli.ctl.asking import Target
 
-MODULES = (users, vhosts, permissions, policies, messages)
+MODULES = (users, vhosts, permissions, policies, definitions, messages)
 
 
 def _target(

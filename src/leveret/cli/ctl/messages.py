@@ -9,7 +9,7 @@ from typing import Annotated, Final
 import typer
 
 from leveret.cli import exits
-from leveret.cli.ctl.asking import Vhost, json_of, target
+from leveret.cli.ctl.asking import Format, Vhost, json_of, target
 
 Queue = Annotated[str, typer.Argument(metavar="QUEUE")]
 
@@ -71,6 +71,27 @@ def browse_queue(
         body |= {"after": found["after"], "count": max(left, 1)}
 
 
+Exchange = Annotated[str, typer.Argument(metavar="EXCHANGE")]
+
+
+def list_delayed(
+    context: typer.Context, exchange: Exchange, vhost: Vhost = "/", form: Format = "table"
+) -> None:
+    """List the messages that a delayed exchange holds, with their ids; times are ms since 1970."""
+    columns = ("id", "due", "exchange", "routing_key", "bytes", "persistent")
+    target(context).show(form, columns, "exchanges", vhost, exchange, "delayed")
+
+
+def cancel_delayed(
+    context: typer.Context,
+    exchange: Exchange,
+    message: Annotated[int, typer.Argument(metavar="ID")],
+    vhost: Vhost = "/",
+) -> None:
+    """Drop a delayed message."""
+    target(context).ask("DELETE", "exchanges", vhost, exchange, "delayed", str(message))
+
+
 def _milliseconds(text: str) -> int:
     """Return the ms since 1970 that a text means; a time without a zone is local."""
     if text.isascii() and text.isdigit():
@@ -81,4 +102,11 @@ def _milliseconds(text: str) -> int:
         raise exits.Failure(f"{text!r} is no time", exits.USAGE) from None
 
 
-COMMANDS: Final = (delete_queue, purge_queue, rewind_queue, browse_queue)
+COMMANDS: Final = (
+    delete_queue,
+    purge_queue,
+    rewind_queue,
+    browse_queue,
+    list_delayed,
+    cancel_delayed,
+)

@@ -1,0 +1,64 @@
+"""The messages that delayed exchanges hold: `/api/exchanges/{vhost}/{name}/delayed`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from aiohttp import web
+
+from leveret.broker.stats import DelayedListing, DelayedStats
+from leveret.errors import NotFound
+from leveret.management.routes.shared import (
+    BROKER,
+    OPERATOR,
+    Row,
+    found_vhost,
+    json_response,
+    stream_rows,
+)
+
+
+async def delayed(request: web.Request) -> web.StreamResponse:
+    """Return the messages that an exchange holds until they are due."""
+    path = request.match_info
+    found_vhost(request).exchange(path["name"])
+    listing = DelayedListing(request.app[BROKER], path["vhost"], path["name"])
+    return await stream_rows(request, listing.take, _row)
+
+
+async def cancel(request: web.Request) -> web.Response:
+    """Drop one of them by its id."""
+    path = request.match_info
+    if not path["id"].isdecimal():
+        raise NotFound
+    async with request.app[OPERATOR].changing():
+        if not found_vhost(request).cancel_delayed(path["name"], int(path["id"])):
+            raise NotFound
+    return web.Response(status=204)
+
+
+async def purge(request: web.Request) -> web.Response:
+    """Drop all of them; return how many there were."""
+    async with request.app[OPERATOR].changing():
+        count = found_vhost(request).purge_delayed(request.match_info["name"])
+    return json_response({"messages": int(count)})
+
+
+def _row(stats: DelayedStats) -> Row:
+    """Return a delayed message; times are ms since 1970."""
+    return {
+        "id": stats.id,
+        "due": stats.due_ms,
+        "timestamp": stats.taken_ms,
+        "exchange": stats.source,
+        "routing_key": stats.routing_key,
+        "bytes": stats.bytes,
+        "persistent": stats.persistent,
+    }
+
+
+ROUTES: Final = (
+    web.get("/api/exchanges/{vhost}/{name}/delayed", delayed),
+    web.delete("/api/exchanges/{vhost}/{name}/delayed", purge),
+    web.delete("/api/exchanges/{vhost}/{name}/delayed/{id}", cancel),
+)
