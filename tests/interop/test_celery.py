@@ -28,12 +28,16 @@ from kombu.transport.native_delayed_delivery import (
     level_name,
 )
 
-from brokers import Broker, unique
+from broker_process import BrokerProcess
+from brokers import Broker, need_own_broker, unique
 from interop.celery_app import CONFIGURATION, make_app
 from interop.worker_process import WorkerProcess
 
 #: How long a result may take; a worker's start is part of the first one.
 SECONDS_MAX = 30
+
+#: A worker that is there at once and leaves at once: one thread, and no talk with its neighbours.
+QUICK = ("--pool=threads", "--concurrency=1", "--without-mingle", "--without-gossip")
 
 
 @dataclass
@@ -215,15 +219,31 @@ def test_events(side: Side) -> None:
 
 def test_late_ack_of_a_killed_worker(broker: Broker, tmp_path: Path, name: str) -> None:
     """What a killed worker had begun is delivered again, to the next one; results by `rpc://`."""
-    quick = ("--pool=solo", "--without-mingle", "--without-gossip")
     with opened(broker, tmp_path, result_backend="rpc://", task_acks_late=True) as side:
-        with side.worker("first", *quick) as first:
+        with side.worker("first", *QUICK) as first:
             result = side.send("hold", name)
             assert side.heard(name, 1) == ["begun"]
             first.kill()
-        with side.worker("second", *quick) as second:
+        with side.worker("second", *QUICK) as second:
             assert got(result) == "redelivered"
             assert second.stop() == 0
+
+
+def test_tasks_outlive_a_killed_broker(tmp_path: Path) -> None:
+    """Tasks that were confirmed run after the broker was killed, and its worker connects again."""
+    need_own_broker()
+    with (
+        BrokerProcess(tmp_path / "data") as process,
+        opened(Broker(process.uri), tmp_path) as side,
+    ):
+        process.flags = ["--port", str(process.port)]  # where it comes back
+        results = [side.send("add", i, i) for i in range(20)]
+        process.crash()
+        with side.worker("main", *QUICK) as worker:
+            assert [got(result) for result in results] == [2 * i for i in range(20)]
+            process.crash()
+            assert got(side.send("add", 1, 1)) == 2
+            assert worker.stop() == 0
 
 
 @pytest.mark.parametrize("kind", ["classic", "quorum"])
@@ -238,10 +258,9 @@ def test_native_delayed_delivery(broker: Broker, tmp_path: Path, kind: str) -> N
         "task_default_exchange_type": "topic",
         "broker_native_delayed_delivery_queue_type": kind,
     }
-    quick = ("--concurrency=1", "--without-mingle", "--without-gossip")
     with (
         opened(broker, tmp_path, **options) as side,
-        side.worker(kind, *quick) as worker,
+        side.worker(kind, *QUICK) as worker,
         Connection(broker.uri) as connection,
     ):
         assert got(side.send("add", 1, 1)) == 2  # the worker has declared all
