@@ -115,6 +115,8 @@ class Node:
         self.group: Group | None = None
         self.broker = Broker(Journal(), memory_bytes_max)
         self.turn = self.broker.turn
+        #: Who judges the logins of connections to come.
+        self.logins: Authenticator = Logins(self.broker)
         restore = Restore(self.broker)
         self.report = recover(self.disk, restore, UUID, self.clock.wall_ms())
         self.journal = self.turn.journal = self.report.journal()
@@ -317,7 +319,7 @@ class Peer:
         self._taken = 0
         address = PeerAddress("127.0.0.1", 40_000 + len(node.peers), "127.0.0.1", 5672, True)
         self.connection = Connection(
-            node.broker, node.settings, Logins(node.broker), node.tokens, address, node.now()
+            node.broker, node.settings, node.logins, node.tokens, address, node.now()
         )
         node.peers[self.connection] = self
 
