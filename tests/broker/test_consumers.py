@@ -145,3 +145,21 @@ def test_a_new_active_consumer_gets_what_waits_at_once() -> None:
     assert second.take() == []
     first.lose()
     assert second.bodies() == [b"0"]
+
+
+def test_who_is_active_again_goes_on_with_what_it_holds() -> None:
+    """Behaviour 61: a higher priority that came and went before its turn changes nothing."""
+    node = Node()
+    low, high = node.connect(), node.connect()
+    low.call(1, "queue.declare", queue="q", arguments={"x-single-active-consumer": True})
+    low.call(1, "basic.qos", prefetch_count=2)
+    low.call(1, "basic.consume", queue="q")
+    low.send(publish(1, "", "q", b"0"))
+    assert low.bodies() == [b"0"]
+    high.call(1, "basic.consume", queue="q", arguments={"x-priority": 1})
+    low.send(publish(1, "", "q", b"1"), publish(1, "", "q", b"2"))
+    assert low.take() == high.take() == []
+    high.lose()
+    assert low.bodies() == [b"1"]
+    low.send(method(1, "basic.ack", delivery_tag=0, multiple=True))
+    assert low.bodies() == [b"2"]

@@ -158,6 +158,9 @@ class SingleActive(Turns):
             # Otherwise the one that was active got nothing, and the one before it still counts.
             self.before = self.active
         self.active = consumer
+        if consumer is self.before:
+            # It is active again before anyone else got a message.
+            self.before = None
 
     def next(self) -> Consumer | None:
         """Return the active consumer if it can take a message, or None."""
