@@ -275,3 +275,28 @@ def test_what_exceeds_a_limit_goes_at_a_start_too(node: Node, peer: Peer) -> Non
     node.sync()
     again = reborn(node)
     assert waiting(again, "q") == [b"3", b"4"]
+
+
+# -- duplicates ------------------------------------------------------------------------------------
+
+
+def test_a_duplicate_is_not_confirmed_before_what_it_repeats_is_synced(node: Node) -> None:
+    """Another connection's retry must not be told that a message is safe which is not yet."""
+    first, second = node.connect(), node.connect()
+    first.declare("q", arguments={"x-deduplication-header": "id"})
+    for peer in (first, second):
+        peer.call(1, "confirm.select")
+    first.send(put("q", b"m", headers={"id": "1"}))
+    second.send(put("q", b"m", headers={"id": "1"}))
+    assert second.names() == []
+    assert node.begin_sync()
+    third = node.connect()
+    third.call(1, "confirm.select")
+    third.send(put("q", b"m", headers={"id": "1"}))
+    assert (second.names(), third.names()) == ([], [])
+    node.write()
+    node.end_sync()
+    assert [peer.names() for peer in (first, second, third)] == [["basic.ack"]] * 3
+    third.send(put("q", b"m", headers={"id": "1"}))
+    assert third.names() == ["basic.ack"]
+    assert waiting(node, "q") == [b"m"]

@@ -304,7 +304,8 @@ class ClassicQueue(ChunkedQueue):
         """Take one message for basic.get; `taken_sequence` and `taken_count` go with it."""
         self.touch()
         if self.special:
-            self.expire(self.turn.now_ms, SLICE_MESSAGES)
+            # All of it: what is got here must not have expired.
+            self.expire(self.turn.now_ms, self.ready.count())
         sequence = self.first()
         if sequence == NOTHING:
             return None

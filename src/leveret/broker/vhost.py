@@ -23,17 +23,17 @@ from leveret.broker.vhost_state import Ids, clean_name
 from leveret.message import Message
 from leveret.wire.properties import property_headers
 
-__all__ = ["RECORDED", "REJECTED", "Ids", "Vhost", "clean_name"]
+__all__ = ["DUPLICATE", "RECORDED", "REJECTED", "Ids", "Vhost", "clean_name"]
 
 #: What came of a publish: a record of the journal holds it; a queue had no room and refused it.
 RECORDED: Final = 1
 REJECTED: Final = 2
 
+#: A durable queue dropped it because it has its like, which may not be synced yet.
+DUPLICATE: Final = 8
+
 #: Inside: a queue must drop from its head what is too much, once the journal knows the message.
 _BOUNDED: Final = 4
-
-#: Inside: a queue dropped the message as one that it took before, and that is not synced yet.
-_REPEATED: Final = 8
 
 
 class Vhost(VhostQueues):
@@ -132,12 +132,10 @@ class Vhost(VhostQueues):
             routing.take_queue(queue)
 
     def publish(self, message: Message, queues: list[Queue]) -> i64:
-        """Put `message` into `queues`; return RECORDED and REJECTED, as far as they are so."""
+        """Put `message` into `queues`; return RECORDED, REJECTED, DUPLICATE as they are so."""
         outcome = self._spread(message, queues)
         if outcome & RECORDED:
             self.turn.journal.publish(message)
-        if outcome & _REPEATED:
-            outcome |= RECORDED
         if outcome & _BOUNDED:
             _make_room(queues)
         return outcome
@@ -180,8 +178,8 @@ class Vhost(VhostQueues):
                 if verdict != TAKE:
                     if verdict == REFUSE:
                         outcome |= REJECTED
-                    elif self._is_unsynced(queue):
-                        outcome |= _REPEATED
+                    elif queue.recorded:
+                        outcome |= DUPLICATE
                     continue
             sequence = queue.publish(message)
             if queue.bounded:
@@ -190,18 +188,6 @@ class Vhost(VhostQueues):
                 journal.target(queue.queue_id, sequence)
                 outcome |= RECORDED
         return outcome
-
-    def _is_unsynced(self, queue: Queue) -> bool:
-        """Tell whether a duplicate's confirm must wait: its first may be on the way to the disk."""
-        journal = self.turn.journal
-        if not queue.recorded:
-            return False
-        if not journal.has_records():
-            if journal.durable_group == journal.group - 1:
-                return False
-            # A record without effect: the confirm waits for the group that is open now.
-            journal.purge(queue.queue_id, 0)
-        return True
 
     def make_queue(
         self,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import i16, i32, i64
 
 from leveret.broker.consumer import Consumer, Outlet
-from leveret.broker.vhost import RECORDED, REJECTED
+from leveret.broker.vhost import DUPLICATE, RECORDED, REJECTED
 from leveret.errors import ResourceFault
 from leveret.limits import BODY_APART_BYTES
 from leveret.session.alarm import check_room
@@ -230,8 +230,8 @@ class Channel(Outlet):
         if outcome & REJECTED:
             self.refuse(number)
         unsynced = self.unsynced
-        if outcome & RECORDED:
-            group = self.connection.turn.journal.group
+        group = self._group_of(outcome)
+        if group > 0:
             if not unsynced:
                 unsynced.append((group, number))
                 self.connection.turn.wait(self, group)
@@ -245,6 +245,16 @@ class Channel(Outlet):
         else:
             self.settled = number
             self.list_confirm()
+
+    def _group_of(self, outcome: i64) -> i64:
+        """Return the group that holds a publish, or what it is a duplicate of; 0 for none."""
+        journal = self.connection.turn.journal
+        if outcome & RECORDED:
+            return journal.group
+        if outcome & DUPLICATE:
+            group = journal.group if journal.has_records() else journal.group - 1
+            return group if group > journal.durable_group else 0
+        return 0
 
     def refuse(self, number: i64) -> None:
         """Note that a queue refused the newest publish: its confirm is a basic.nack."""
