@@ -203,11 +203,20 @@ def test_deleted_vhost_frees_what_it_held(node: Node) -> None:
     peer.declare("s", arguments={"x-queue-type": "stream"})
     peer.call(1, "exchange.declare", exchange="x", type="x-recent-history", durable=True)
     peer.call(1, "queue.bind", queue="q", exchange="x")
-    for exchange, key in (("x", ""), ("", "q"), ("", "s")):
-        peer.send(publish(1, exchange, key, body=b"x" * 100, delivery_mode=2))
-    assert node.turn.held_messages == 4
+    delays = {"x-delayed-type": "fanout"}
+    values = {"exchange": "d", "type": "x-delayed-message", "arguments": delays}
+    peer.call(1, "exchange.declare", durable=True, **values)
+    for exchange, key in (("x", ""), ("", "q"), ("", "s"), ("d", "")):
+        headers = {"x-delay": 5000}
+        peer.send(publish(1, exchange, key, body=b"x" * 100, delivery_mode=2, headers=headers))
+    assert node.turn.held_messages == 5
+    node.sync()
     node.broker.delete_vhost("v")
     node.sync()
+    again = kill(node)
+    assert again.orphaned == []
+    assert set(again.broker.vhosts) == {"/"}
+    assert again.turn.held_messages == 0
     assert (node.turn.held_bytes, node.turn.held_messages) == (0, 0)
     node.tick(10_000)
     assert (node.turn.held_bytes, node.turn.held_messages) == (0, 0)
