@@ -214,7 +214,10 @@ BAD: list[tuple[dict[str, Any], str]] = [
     (bad("queues", name="r", arguments=5), "queues[1] 'r': Validation failed: arguments should be"),
     (bad("queues", name="r", arguments={"a": 2**70}), "the value cannot be kept"),
     (bad("exchanges", name="f", type="bag"), "exchanges[1] 'f': unknown exchange type 'bag'"),
-    (bad("exchanges", name="f", arguments={"alternate-exchange": 5}), "invalid arg 'alternate-ex"),
+    (
+        bad("exchanges", name="f", arguments={"alternate-exchange": 5}),
+        "invalid type 'signedint' for arg 'alternate-ex",
+    ),
     (bad("bindings", arguments={"x-match": "some"}), "bindings[1] 'e': "),
     (bad("bindings", destination_type="bag"), "destination_type should be queue or exchange"),
     (bad("bindings", routing_key=5), "routing_key should be a text"),
