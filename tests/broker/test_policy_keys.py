@@ -15,11 +15,12 @@ from leveret.broker.policy_keys import (
     suits,
 )
 from leveret.errors import PreconditionFailed
+from leveret.limits import TTL_MS_MAX
 
 GOOD: list[tuple[str, list[object]]] = [
-    ("message-ttl", [0, NUMBER_MAX]),
-    ("expires", [1]),
-    ("max-length", [0, 5]),
+    ("message-ttl", [0, TTL_MS_MAX]),
+    ("expires", [1, TTL_MS_MAX]),
+    ("max-length", [0, NUMBER_MAX]),
     ("max-length-bytes", [0]),
     ("max-in-memory-length", [0]),
     ("max-in-memory-bytes", [0]),
@@ -50,7 +51,7 @@ GOOD: list[tuple[str, list[object]]] = [
 
 BAD: list[tuple[str, object, str]] = [
     ("message-ttl", -1, "-1 is not a valid message TTL"),
-    ("message-ttl", NUMBER_MAX + 1, "message TTL"),
+    ("message-ttl", TTL_MS_MAX + 1, "message TTL"),
     ("expires", 0, "0 is not a valid queue expiry"),
     ("max-length", -1, "-1 is not a valid maximum length"),
     ("max-length", "a", "'a' is not a valid maximum length"),
@@ -72,6 +73,8 @@ BAD: list[tuple[str, object, str]] = [
     ("max-age", 7, "7 is not a valid max age"),
     ("ha-mode", "x", "'x' is not a valid ha-mode value"),
     ("ha-params", 0, "ha-params"),
+    ("ha-params", [5], "ha-params"),
+    ("ha-params", {}, "ha-params"),
     ("queue-leader-locator", "x", "'x' is not a valid queue leader locator value"),
     ("max-priority", 5, "'max-priority' is not a recognised policy key"),
     ("federation-upstream-set", "all", "not a recognised policy key"),

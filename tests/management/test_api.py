@@ -50,6 +50,9 @@ def test_a_queue_is_shown_with_its_messages(api: Api, channel: Channel) -> None:
         "auto_delete": False,
         "exclusive": False,
         "arguments": {"x-expires": 60000, "x-b": "/w=="},
+        "policy": None,
+        "operator_policy": None,
+        "effective_policy_definition": {},
         "state": "running",
         "consumers": 0,
         "messages": 3,
@@ -139,6 +142,7 @@ def test_exchanges_are_listed_with_the_default_one_under_no_name(
             "auto_delete": False,
             "internal": False,
             "arguments": arguments,
+            "policy": None,
             "message_stats": {"publish_in": 1},
         }
         assert {"amq.direct", "amq.fanout", "amq.topic", "amq.headers", "amq.match"} <= {

@@ -113,6 +113,12 @@ def test_a_policy_counts_at_once(api: Api, broker: BrokerProcess, kind: str) -> 
         for number in range(5):
             channel.publish(b"%d" % number, routing_key=kind)
         assert channel.queue_declare(kind, passive=True).message_count == 2
+        _, queue = api.ask("GET", f"/api/queues/%2F/{kind}")
+        assert isinstance(queue, dict)
+        assert queue["effective_policy_definition"] == {"max-length": 2}
+        assert (queue["policy"], queue["operator_policy"]) == (
+            ("short", None) if kind == "policies" else (None, "short")
+        )
         channel.queue_delete(kind)
     _, found = api.ask("GET", f"/api/{kind}/%2F/short")
     assert found == {"vhost": "/", "name": "short", "priority": 7, **policy}

@@ -3,7 +3,8 @@
 The forms are those that RabbitMQ's files have had: a list of pairs may stand for an object, a text
 where commas part names for a list, and nothing for what is empty.
 
-Invariant: every error of a field is a PreconditionFailed (406) that names the place.
+Invariant: every error of a field is a PreconditionFailed (406); whoever applies the entry adds the
+place where it is not named.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Final, final
 
 from leveret.broker.arguments import Arguments, is_int
 from leveret.broker.parameters import as_table
+from leveret.broker.policy_keys import utf8_size
 from leveret.broker.vhost_metadata import tag_list
 from leveret.errors import PreconditionFailed
 from leveret.limits import SHORT_STRING_BYTES_MAX
@@ -47,6 +49,7 @@ class Entry:
         value = self.fields.get(field)
         if not isinstance(value, str):
             raise self.bad(f"{field} should be a text")
+        utf8_size(value)
         return value
 
     def optional_text(self, field: str) -> str:
@@ -56,11 +59,7 @@ class Entry:
     def name(self, field: str) -> str:
         """Return a text that can be the name of something."""
         name = self.text(field)
-        try:
-            size = len(name.encode())
-        except UnicodeEncodeError:
-            raise self.bad(f"{field} is not Unicode") from None
-        if not 0 < size <= SHORT_STRING_BYTES_MAX:
+        if not 0 < utf8_size(name) <= SHORT_STRING_BYTES_MAX:
             raise self.bad(f"{field} has 1 to {SHORT_STRING_BYTES_MAX} bytes")
         if "\r" in name or "\n" in name:
             raise self.bad(f"{field} has a line end")
@@ -80,12 +79,7 @@ class Entry:
     def table(self, field: str) -> Arguments:
         """Return an object, empty where it is not there."""
         value = self.fields.get(field)
-        if value is None:
-            return {}
-        try:
-            return as_table(value, field)
-        except PreconditionFailed as error:
-            raise self.bad(error.text) from None
+        return {} if value is None else as_table(value, field)
 
     def numbers(self, field: str) -> dict[str, int]:
         """Return an object of whole numbers, empty where it is not there."""
@@ -101,10 +95,10 @@ class Entry:
         value = self.fields.get(field)
         if value is None:
             return []
-        try:
-            return tag_list(value)
-        except PreconditionFailed as error:
-            raise self.bad(error.text) from None
+        tags = tag_list(value)
+        for tag in tags:
+            utf8_size(tag)
+        return tags
 
 
 def entries(definitions: Mapping[str, object], section: str, vhost: str | None) -> list[Entry]:

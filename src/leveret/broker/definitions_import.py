@@ -299,7 +299,7 @@ class _Import:
             if known is None:
                 raise entry.bad("there is neither a password_hash nor a password")
             return known.password_hash, known.algorithm
-        password = entry.text("password").encode("utf-8", "surrogatepass")
+        password = entry.text("password").encode()
         if known is not None and known.verify_fast(password):
             return known.password_hash, known.algorithm
         salt = hashlib.sha256(self._salt + entry.text("name").encode()).digest()[:SALT_BYTES]

@@ -16,6 +16,7 @@ from mypy_extensions import mypyc_attr
 
 from leveret.broker.arguments import Arguments, is_int
 from leveret.broker.policy import Policy, make_policy
+from leveret.broker.policy_keys import utf8_size
 from leveret.broker.vhost_metadata import check_limits
 from leveret.errors import NotFound, PreconditionFailed
 from leveret.limits import PARAMETER_BYTES_MAX, PARAMETERS_MAX, SHORT_STRING_BYTES_MAX
@@ -224,7 +225,7 @@ def _key_record(vhost: str, component: str, name: str) -> dict[str, object]:
 def check_names(*names: str) -> None:
     """Refuse names that are empty or too long.  Raises: PreconditionFailed (406)."""
     for name in names:
-        if not name or len(name.encode("utf-8", "surrogatepass")) > SHORT_STRING_BYTES_MAX:
+        if not 0 < utf8_size(name) <= SHORT_STRING_BYTES_MAX:
             raise PreconditionFailed(f"a parameter's name has 1 to {SHORT_STRING_BYTES_MAX} bytes")
 
 

@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Final, final
 
 from leveret.broker.arguments import Arguments
 from leveret.broker.patterns import Pattern, compile_pattern
-from leveret.broker.policy_keys import NUMBER_MAX, check_definition, merge_operator, suits
+from leveret.broker.policy_keys import (
+    NUMBER_MAX,
+    check_definition,
+    merge_operator,
+    suits,
+    utf8_size,
+)
 from leveret.errors import PreconditionFailed
 from leveret.limits import SHORT_STRING_BYTES_MAX
 
@@ -102,7 +108,7 @@ def make_policy(
 
     Raises: PreconditionFailed (406) for anything in it that cannot be.
     """
-    if not name or len(name.encode("utf-8", "surrogatepass")) > SHORT_STRING_BYTES_MAX:
+    if not 0 < utf8_size(name) <= SHORT_STRING_BYTES_MAX:
         raise PreconditionFailed(f"a policy's name has 1 to {SHORT_STRING_BYTES_MAX} bytes")
     if apply_to not in APPLY_TO:
         raise PreconditionFailed(
@@ -111,6 +117,7 @@ def make_policy(
         )
     if abs(priority) > NUMBER_MAX:
         raise PreconditionFailed(f"Validation failed: {priority} is not a valid priority")
+    utf8_size(pattern)
     check_definition(definition, operator)
     return Policy(name, pattern, definition, priority, apply_to, compile_pattern(pattern))
 

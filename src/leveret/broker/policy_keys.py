@@ -13,7 +13,7 @@ from typing import Final
 
 from leveret.broker.arguments import Arguments, is_age, is_int
 from leveret.errors import PreconditionFailed
-from leveret.limits import DEDUPLICATION_KEYS_MAX, SHORT_STRING_BYTES_MAX
+from leveret.limits import DEDUPLICATION_KEYS_MAX, SHORT_STRING_BYTES_MAX, TTL_MS_MAX
 
 #: The largest number: sums with it fit 64 bits, and JSON keeps it whole everywhere.
 NUMBER_MAX: Final = 2**53 - 1
@@ -22,8 +22,8 @@ _SEGMENT_BYTES_MAX: Final = 3_000_000_000
 
 #: The least and most of each numeric key, and what its value is called.
 _NUMBERS: Final[dict[str, tuple[int, int, str]]] = {
-    "message-ttl": (0, NUMBER_MAX, "message TTL"),
-    "expires": (1, NUMBER_MAX, "queue expiry"),
+    "message-ttl": (0, TTL_MS_MAX, "message TTL"),
+    "expires": (1, TTL_MS_MAX, "queue expiry"),
     "max-length": (0, NUMBER_MAX, "maximum length"),
     "max-length-bytes": (0, NUMBER_MAX, "maximum length in bytes"),
     "max-in-memory-length": (0, NUMBER_MAX, "maximum memory in bytes"),
@@ -175,7 +175,7 @@ def _check_value(key: str, value: object) -> None:
         good = isinstance(value, bool)
         called = "delayed-message value"
     elif key == "ha-params":
-        good = isinstance(value, list) or (is_int(value) and isinstance(value, int) and value > 0)
+        good = _are_nodes(value)
         called = "ha-params value"
     else:
         good = isinstance(value, str) and _is_short(value)
@@ -185,9 +185,27 @@ def _check_value(key: str, value: object) -> None:
         raise PreconditionFailed(f"Validation failed: {said} is not a valid {called}")
 
 
+def _are_nodes(value: object) -> bool:
+    """Tell whether a value is a number of nodes, or their names."""
+    if not isinstance(value, list):
+        return isinstance(value, int) and is_int(value) and 0 < value <= NUMBER_MAX
+    for name in value:
+        if not isinstance(name, str) or not _is_short(name):
+            return False
+    return True
+
+
 def _is_short(text: str) -> bool:
     """Tell whether `text` fits a short string of AMQP."""
-    return len(text.encode("utf-8", "surrogatepass")) <= SHORT_STRING_BYTES_MAX
+    return utf8_size(text) <= SHORT_STRING_BYTES_MAX
+
+
+def utf8_size(text: str) -> int:
+    """Return the bytes of a text.  Raises: PreconditionFailed (406) where it is not Unicode."""
+    try:
+        return len(text.encode())
+    except UnicodeEncodeError:
+        raise PreconditionFailed("a text is not Unicode: it holds half a character") from None
 
 
 def suits(definition: Arguments, queue_type: str) -> bool:

@@ -18,6 +18,7 @@ from leveret.broker.binding import Binding
 from leveret.broker.broker import Broker
 from leveret.broker.delayed import due_ms
 from leveret.broker.exchange import Exchange
+from leveret.broker.policy import effective_definition
 from leveret.broker.queue import Queue
 from leveret.broker.vhost import Vhost
 from leveret.message import Message
@@ -35,6 +36,12 @@ class QueueStats:
         self.exclusive: Final = queue.exclusive
         self.auto_delete: Final = queue.auto_delete
         self.arguments: Final = queue.arguments
+        policy = queue.policy
+        operator = queue.operator_policy
+        #: The policies that count for it; None for none.
+        self.policy: Final = None if policy is None else policy.name
+        self.operator_policy: Final = None if operator is None else operator.name
+        self.effective_policy: Final = effective_definition(policy, operator)
         self.consumer_count: Final = len(queue.consumers)
         self.ready_count: Final = int(queue.ready_count())
         self.ready_bytes: Final = int(queue.ready_bytes())
@@ -64,6 +71,9 @@ class ExchangeStats:
         self.auto_delete: Final = exchange.auto_delete
         self.internal: Final = exchange.internal
         self.arguments: Final = exchange.arguments
+        policy = exchange.policy
+        #: The policy that counts for it; None for none.
+        self.policy: Final = None if policy is None else policy.name
         self.published_in: Final = int(exchange.published_in)
         delayed = exchange.delayed
         self.delayed_count: Final = 0 if delayed is None else int(delayed.ready_count())

@@ -12,7 +12,7 @@ from typing import Final
 from mypy_extensions import i64, mypyc_attr
 
 from leveret.broker.arguments import QUEUE_TYPES, Arguments, is_int
-from leveret.broker.policy_keys import NUMBER_MAX
+from leveret.broker.policy_keys import NUMBER_MAX, utf8_size
 from leveret.broker.queue import Queue
 from leveret.broker.turn import Turn
 from leveret.broker.vhost_policies import VhostPolicies
@@ -178,7 +178,7 @@ class VhostMetadata(VhostPolicies):
 def check_metadata(changes: Arguments) -> None:
     """Refuse metadata that cannot be.  Raises: PreconditionFailed (406)."""
     description = changes.get("description", "")
-    if not isinstance(description, str) or _size(description) > VHOST_DESCRIPTION_BYTES_MAX:
+    if not isinstance(description, str) or utf8_size(description) > VHOST_DESCRIPTION_BYTES_MAX:
         raise PreconditionFailed(
             f"a vhost's description is a text of at most {VHOST_DESCRIPTION_BYTES_MAX} bytes"
         )
@@ -186,16 +186,12 @@ def check_metadata(changes: Arguments) -> None:
     if len(tags) > VHOST_TAGS_MAX:
         raise PreconditionFailed(f"a vhost has at most {VHOST_TAGS_MAX} tags")
     for tag in tags:
-        if not tag or _size(tag) > SHORT_STRING_BYTES_MAX:
+        if not tag or utf8_size(tag) > SHORT_STRING_BYTES_MAX:
             raise PreconditionFailed(f"a tag has 1 to {SHORT_STRING_BYTES_MAX} bytes")
     _type_name(changes.get("default_queue_type"))
     for name in _SWITCHES:
         if not isinstance(changes.get(name, False), bool):
             raise PreconditionFailed(f"{name} of a vhost is true or false")
-
-
-def _size(text: str) -> int:
-    return len(text.encode("utf-8", "surrogatepass"))
 
 
 def tag_list(tags: object) -> list[str]:

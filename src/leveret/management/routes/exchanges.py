@@ -27,6 +27,7 @@ def row(stats: ExchangeStats) -> Row:
         "auto_delete": stats.auto_delete,
         "internal": stats.internal,
         "arguments": plain(stats.arguments),
+        "policy": stats.policy,
         "message_stats": {"publish_in": stats.published_in},
     }
 
