@@ -50,13 +50,14 @@ def measure(side: sides.Side, tasks: int, directory: Path) -> dict[str, float]:
     uri = f"amqp://guest:guest@127.0.0.1:{side.port}//"
     times = directory / "times"
     times.unlink(missing_ok=True)
-    app.conf.broker_url = uri
+    # A queue for each round: what a killed worker had not acked is no part of the next one.
+    queue = f"bench-celery-{time.monotonic_ns()}"
     with app.connection_for_write(uri) as connection, connection.Producer() as producer:
         began = time.monotonic()
         for number in range(tasks):
-            nothing.apply_async((number in {0, tasks - 1},), producer=producer)
+            nothing.apply_async((number in {0, tasks - 1},), producer=producer, queue=queue)
         published = time.monotonic() - began
-    with worker(uri, times) as process:
+    with worker(uri, queue, times) as process:
         end = time.monotonic() + SECONDS_MAX
         while len(seen := times.read_text().split() if times.exists() else []) < 2:
             if time.monotonic() > end or process.poll() is not None:
@@ -68,11 +69,11 @@ def measure(side: sides.Side, tasks: int, directory: Path) -> dict[str, float]:
 
 
 @contextlib.contextmanager
-def worker(uri: str, times: Path) -> Iterator[subprocess.Popen[bytes]]:
+def worker(uri: str, queue: str, times: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Run Celery's worker for these tasks."""
     options = ["--pool=solo", "--without-mingle", "--without-gossip", "--loglevel=ERROR"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "celery", "-A", "celery_tasks", "worker", *options],
+        [sys.executable, "-m", "celery", "-A", "celery_tasks", "worker", "-Q", queue, *options],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         cwd=sides.BENCH,
