@@ -208,6 +208,7 @@ class Node:
             password = settings.default_pass.get_secret_value().encode()
             user = User(settings.default_user, hash_argon2(password), ["administrator"], ARGON2)
             self.broker.put_user(user)
+            self.authenticator.remember(user.name, password, user.password_hash)
             vhost = self.broker.add_vhost(settings.default_vhost)
             self.broker.users.set_permission(user.name, vhost.name, ".*", ".*", ".*")
         if definitions:

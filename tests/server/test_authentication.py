@@ -183,7 +183,7 @@ def test_memory_is_bounded_and_forgets_the_oldest(users: Users) -> None:
     async def scene(judge: Judge, loop: Loop) -> None:
         assert await judge.judge("slow", b"right")
         for number in range(LOGINS_REMEMBERED_MAX):
-            judge.remember(number.to_bytes(32, "big"), SLOW)
+            judge.remember(f"user {number}", b"right", SLOW)
         assert len(judge.remembered) == LOGINS_REMEMBERED_MAX
         assert await judge.judge("slow", b"right")
         assert judge.verified == 2

@@ -99,7 +99,7 @@ class PasswordAuthenticator(Authenticator):
     def begin(self, login: Login) -> None:
         """Answer at once where that is cheap, else after a thread has verified the password."""
         user = self._users.by_name.get(login.user)
-        place = self._place(login)
+        place = self._place(login.user, login.password)
         if user is not None and (user.verify_fast(login.password) or self._knows(place, user)):
             login.answer(True)
             return
@@ -115,10 +115,10 @@ class PasswordAuthenticator(Authenticator):
         password_hash = user.password_hash if user is not None and slow else NOBODY
         self._threads.submit(self._verify, place, password_hash, login.password)
 
-    def _place(self, login: Login) -> bytes:
+    def _place(self, user: str, password: bytes) -> bytes:
         """Return where a login is remembered; it tells nothing to who does not know the key."""
-        name = login.user.encode()
-        text = len(name).to_bytes(4, "big") + name + login.password
+        name = user.encode()
+        text = len(name).to_bytes(4, "big") + name + password
         return hashlib.blake2b(text, digest_size=32, key=self._key).digest()
 
     def _knows(self, place: bytes, user: User) -> bool:
@@ -131,8 +131,9 @@ class PasswordAuthenticator(Authenticator):
         del self.remembered[place]
         return False
 
-    def remember(self, place: bytes, password_hash: bytes) -> None:
-        """Remember a login that was verified against `password_hash`."""
+    def remember(self, user: str, password: bytes, password_hash: bytes) -> None:
+        """Remember that `password_hash` is one of the user's password."""
+        place = self._place(user, password)
         if len(self.remembered) >= LOGINS_REMEMBERED_MAX:
             del self.remembered[next(iter(self.remembered))]
         until = self._loop.time() + LOGINS_REMEMBERED_SECONDS
@@ -162,7 +163,7 @@ class PasswordAuthenticator(Authenticator):
         # The user may have been deleted or got another password meanwhile.
         accepted = user is not None and bool(right) and user.password_hash == password_hash
         if accepted:
-            self.remember(place, password_hash)
+            self.remember(waiting[0].user, waiting[0].password, password_hash)
         for login in waiting:
             login.answer(accepted)
         self._run()
