@@ -207,3 +207,9 @@ def test_an_exchange_follows_its_own_argument_first() -> None:
     assert merge_exchange_arguments({}, policy) == {"alternate-exchange": "b"}
     own: Arguments = {"alternate-exchange": "a"}
     assert merge_exchange_arguments(own, policy) == own
+
+
+@pytest.mark.parametrize("key", ["max-length", "message-ttl", "expires", "delivery-limit"])
+def test_a_boolean_is_no_number(key: str) -> None:
+    with pytest.raises(PreconditionFailed):
+        check_definition({key: True}, operator=False)

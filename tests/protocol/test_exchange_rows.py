@@ -58,6 +58,14 @@ def test_b31_existing_reserved_exchanges(
     connection.expect_channel_close(1, 406, "inequivalent arg 'durable' for exchange")
 
 
+def test_b31_passive_declare_of_a_reserved_name_that_is_not_there_is_404(
+    connection: raw.Connection, name: str
+) -> None:
+    """31: nothing is to be made, so the prefix does not matter."""
+    connection.send(raw.method(1, "exchange.declare", exchange=f"amq.{name}", passive=True))
+    connection.expect_channel_close(1, 404, "NOT_FOUND - no exchange 'amq.", DECLARE)
+
+
 def test_b32_unknown_type(connection: raw.Connection, name: str, broker: Broker) -> None:
     """32: 406 of the channel as in RabbitMQ 4; 3.10 closes the connection with 503."""
     connection.send(raw.method(1, "exchange.declare", exchange=name, type="x-no-such"))
@@ -91,6 +99,20 @@ def test_b33_redeclare_with_another_property_is_406(
     where = f"for exchange '{exchange}' in vhost '/'"
     expected = "PRECONDITION_FAILED - inequivalent arg " + text.format(where)
     connection.expect_channel_close(1, 406, expected, DECLARE)
+
+
+def test_b33_the_same_alternate_exchange_is_fine_and_another_is_406(
+    connection: raw.Connection, exchanges: Exchanges
+) -> None:
+    """33: it is compared, whether it is there or not."""
+    exchange = exchanges(arguments={"alternate-exchange": "one"})
+    values = {"exchange": exchange, "type": "direct"}
+    connection.call(1, "exchange.declare", **values, arguments={"alternate-exchange": "one"})
+    for arguments in ({"alternate-exchange": "two"}, {}):
+        connection.open_channel(2)
+        connection.send(raw.method(2, "exchange.declare", **values, arguments=arguments))
+        text = "PRECONDITION_FAILED - inequivalent arg 'alternate-exchange' for exchange '"
+        connection.expect_channel_close(2, 406, text, DECLARE)
 
 
 def test_b33_other_arguments_are_ignored(connection: raw.Connection, exchanges: Exchanges) -> None:
@@ -145,6 +167,17 @@ def test_b34_if_unused_while_bound_is_406(connection: raw.Connection, exchanges:
     values = {"queue": queue, "exchange": exchange, "routing_key": "k"}
     connection.call(1, "queue.unbind", **values)
     connection.call(1, "exchange.delete", exchange=exchange, if_unused=True)
+
+
+def test_b34_if_unused_looks_at_bindings_from_it_only(
+    connection: raw.Connection, exchanges: Exchanges
+) -> None:
+    """34: an exchange that is a destination only is not in use."""
+    inner, outer = exchanges(), exchanges("fanout")
+    connection.call(1, "exchange.bind", destination=inner, source=outer)
+    connection.call(1, "exchange.delete", exchange=inner, if_unused=True)
+    connection.send(raw.method(1, "exchange.declare", exchange=inner, passive=True))
+    connection.expect_channel_close(1, 404)
 
 
 def test_b34_delete_takes_the_bindings(connection: raw.Connection, exchanges: Exchanges) -> None:
@@ -219,6 +252,20 @@ def test_b35_unbind_of_what_is_not_bound_is_fine(
     for ends in ((queue, exchange), (name, exchange), (queue, name), (name, name)):
         connection.call(1, "queue.unbind", queue=ends[0], exchange=ends[1], routing_key="k")
     connection.call(1, "exchange.unbind", destination=name, source=exchange, routing_key="k")
+
+
+def test_b35_another_connections_exclusive_queue_is_405(
+    client: Client, connection: raw.Connection, exchanges: Exchanges
+) -> None:
+    """35: neither bound nor unbound by anybody else; where it is not bound there is nothing."""
+    exchange, other = exchanges(), client()
+    queue = bound_queue(connection, exchange, "k")
+    values = {"queue": queue, "exchange": exchange, "routing_key": "k"}
+    other.call(1, "queue.unbind", **values | {"routing_key": "another"})
+    for method in ("queue.bind", "queue.unbind"):
+        other.open_channel(2)
+        other.send(raw.method(2, method, **values))
+        other.expect_channel_close(2, 405, "RESOURCE_LOCKED - cannot obtain exclusive access")
 
 
 def test_b36_one_copy_for_a_queue_of_two_bindings(
@@ -308,6 +355,50 @@ def test_b37_alternate_exchange_cycles_end(
         assert connection.expect(1, "basic.return").code == 312
 
 
+def test_b37_an_alternate_exchange_may_be_internal(
+    connection: raw.Connection, exchanges: Exchanges, name: str
+) -> None:
+    """37: clients cannot publish to it (19), the broker can."""
+    other = exchanges("fanout", internal=True)
+    exchange = exchanges("topic", arguments={"alternate-exchange": other})
+    rest = bound_queue(connection, other, "")
+    connection.send(raw.publish(1, exchange, name, b"rest", mandatory=True))
+    assert connection.drain(1, rest) == [b"rest"]
+    connection.send(raw.publish(1, other, name, b"x"))
+    text = f"ACCESS_REFUSED - cannot publish to internal exchange '{other}' in vhost '/'"
+    connection.expect_channel_close(1, 403, text, (60, 40))
+
+
+def test_b37_alternate_exchanges_of_each_exchange_on_the_way(
+    connection: raw.Connection, exchanges: Exchanges
+) -> None:
+    """37: each is asked for its own; a match whose destination took nothing is one."""
+    last = exchanges("fanout")
+    inner = exchanges("direct", arguments={"alternate-exchange": last})
+    never = exchanges("fanout")
+    outer = exchanges("fanout", arguments={"alternate-exchange": never})
+    connection.call(1, "exchange.bind", destination=inner, source=outer)
+    one, two = bound_queue(connection, last, ""), bound_queue(connection, never, "")
+    connection.send(raw.publish(1, outer, "unmatched", b"m"))
+    assert (connection.drain(1, one), connection.drain(1, two)) == ([b"m"], [])
+
+
+def test_b37_a_headers_exchange_behind_others_sees_the_headers(
+    connection: raw.Connection, exchanges: Exchanges
+) -> None:
+    """37, 40: bound, and as an alternate exchange."""
+    inner = exchanges("headers")
+    bound = exchanges("fanout")
+    instead = exchanges("direct", arguments={"alternate-exchange": inner})
+    connection.call(1, "exchange.bind", destination=inner, source=bound)
+    queue = bound_queue(connection, inner, "", a=1)
+    for source in (bound, instead):
+        for value in (1, 2):
+            body = b"%d" % value
+            connection.send(raw.publish(1, source, "k", body, headers={"a": value}))
+        assert connection.drain(1, queue) == [b"1"]
+
+
 def test_b38_auto_delete_goes_with_its_last_binding(
     connection: raw.Connection, exchanges: Exchanges
 ) -> None:
@@ -351,6 +442,24 @@ def test_b41_cr_and_lf_are_stripped_from_names(connection: raw.Connection, name:
     connection.call(1, "queue.bind", queue=given, exchange=given)
     connection.send(raw.publish(1, name, "", b"x"))
     assert connection.drain(1, name) == [b"x"]
+
+
+def test_b41_cr_and_lf_are_stripped_where_names_are_used(
+    connection: raw.Connection, exchanges: Exchanges
+) -> None:
+    """41: in binds, unbinds and deletes of exchanges too."""
+    inner, outer = exchanges("fanout"), exchanges("fanout")
+    queue = bound_queue(connection, inner, "")
+    ends = {"destination": f"{inner}\r\n", "source": f"\n{outer}"}
+    connection.call(1, "exchange.bind", **ends)
+    connection.send(raw.publish(1, outer, "", b"x"))
+    assert connection.drain(1, queue) == [b"x"]
+    connection.call(1, "exchange.unbind", **ends)
+    connection.send(raw.publish(1, outer, "", b"x"))
+    assert connection.drain(1, queue) == []
+    connection.call(1, "exchange.delete", exchange=f"{inner}\n")
+    connection.send(raw.method(1, "exchange.declare", exchange=inner, passive=True))
+    connection.expect_channel_close(1, 404)
 
 
 def test_direct_and_fanout(connection: raw.Connection, exchanges: Exchanges) -> None:

@@ -145,6 +145,65 @@ def test_b40_invalid_x_match_is_406(
     connection.expect_channel_close(1, 406, "PRECONDITION_FAILED - ", (50, 20))
 
 
+@pytest.mark.parametrize(
+    ("match", "hits", "misses"),
+    [
+        ("all-with-x", [{"x-h": 1}, {"x-h": "s", "b": 2}], [{}, {"h": 1}]),
+        ("any-with-x", [{"x-h": None}], [{}, {"x-other": 1}]),
+    ],
+)
+def test_b40_void_with_x_is_presence(
+    connection: raw.Connection,
+    exchanges: Exchanges,
+    match: str,
+    hits: list[dict[str, Any]],
+    misses: list[dict[str, Any]],
+) -> None:
+    """40: a void argument asks for the header only, one that begins with x- too."""
+    exchange = exchanges("headers")
+    queue = connection.declare(1, exclusive=True).queue
+    arguments = {"x-match": match, "x-h": None}
+    connection.call(1, "queue.bind", queue=queue, exchange=exchange, arguments=arguments)
+    publish_headers(connection, exchange, *hits, *misses)
+    assert connection.drain(1, queue) == [b"%d" % i for i in range(len(hits))]
+
+
+@pytest.mark.parametrize(("match", "found"), [("all-with-x", [b"0"]), ("any-with-x", [])])
+def test_b40_with_x_and_no_arguments(
+    connection: raw.Connection, exchanges: Exchanges, match: str, found: list[bytes]
+) -> None:
+    """40: `x-match` itself is none of the arguments: all of none match, any of none does not."""
+    exchange = exchanges("headers")
+    queue = bound_queue(connection, exchange, "", **{"x-match": match})
+    publish_headers(connection, exchange, {"x-match": match, "a": 1})
+    assert connection.drain(1, queue) == found
+
+
+def test_b40_a_queue_of_several_bindings_gets_one_copy(
+    connection: raw.Connection, exchanges: Exchanges
+) -> None:
+    """40, 36: and loses only the one that is unbound, which its arguments name."""
+    exchange = exchanges("headers")
+    queue = bound_queue(connection, exchange, "", a=1)
+    values = {"queue": queue, "exchange": exchange, "arguments": {"b": 2}}
+    connection.call(1, "queue.bind", **values)
+    publish_headers(connection, exchange, {"a": 1, "b": 2}, {"b": 2})
+    assert connection.drain(1, queue) == [b"0", b"1"]
+    connection.call(1, "queue.unbind", **values)
+    publish_headers(connection, exchange, {"a": 1, "b": 2}, {"b": 2})
+    assert connection.drain(1, queue) == [b"0"]
+
+
+def test_b40_the_routing_key_does_not_matter(
+    connection: raw.Connection, exchanges: Exchanges
+) -> None:
+    """40: nor does the binding key."""
+    exchange = exchanges("headers")
+    queue = bound_queue(connection, exchange, "binding key", a=1)
+    connection.send(raw.publish(1, exchange, "routing key", b"m", headers={"a": 1}))
+    assert connection.drain(1, queue) == [b"m"]
+
+
 def test_b40_message_without_headers(connection: raw.Connection, exchanges: Exchanges) -> None:
     """40: is as one with none."""
     exchange = exchanges("headers")

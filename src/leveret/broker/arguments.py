@@ -117,7 +117,10 @@ _AGE_SECONDS_MAX: Final = 315_360_000_000
 
 
 def is_int(value: object) -> bool:
-    """Tell whether `value` is an integer of any width (a boolean is none)."""
+    """Tell whether `value` is an integer of any width (a boolean is none).
+
+    It is to be asked before `isinstance(value, int)`: compiled, what follows that sees a number.
+    """
     return isinstance(value, int) and not isinstance(value, bool)
 
 

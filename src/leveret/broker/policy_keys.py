@@ -163,7 +163,7 @@ def _check_value(key: str, value: object) -> None:
     number = _NUMBERS.get(key)
     words = _WORDS.get(key)
     if number is not None:
-        good = isinstance(value, int) and is_int(value) and number[0] <= value <= number[1]
+        good = is_int(value) and isinstance(value, int) and number[0] <= value <= number[1]
         called = number[2]
     elif words is not None:
         good = isinstance(value, str) and value in words[0]

@@ -263,8 +263,6 @@ class VhostExchanges(VhostMetadata):
         destination_name = clean_name(destination_name)
         self._check_bindable(source_name, destination_name, to_queue)
         source = self.exchanges.get(source_name)
-        if to_queue and destination_name in self.queues:
-            self.queue(destination_name, link)
         if source is None:
             self._wait_for_removal()
             return
@@ -273,6 +271,8 @@ class VhostExchanges(VhostMetadata):
         if binding is None:
             self._wait_for_removal()
             return
+        if to_queue:
+            self.queue(destination_name, link)
         self._remove(binding, True)
         self._forget_destination(binding)
 

@@ -35,7 +35,6 @@ class RandomExchange(Exchange):
         """Start without bindings; keys mean nothing."""
         self.looks_at_keys = False
         self.listed = []
-        self.looks_at_keys = False
         self.places = {}
         self.state = ring_hash(self.name.encode("utf-8", "surrogateescape"))
 

@@ -79,7 +79,7 @@ class RecentHistoryExchange(Exchange):
         self.looks_at_keys = False
         self.history = None
         length = self.arguments.get("x-recent-history-length", HISTORY_MESSAGES)
-        if not isinstance(length, int) or not is_int(length) or length < 1:
+        if not is_int(length) or not isinstance(length, int) or length < 1:
             raise PreconditionFailed(
                 f"Invalid argument {length}, 'x-recent-history-length' must be a positive integer"
             )
