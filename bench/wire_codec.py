@@ -13,6 +13,7 @@ import timeit
 from collections.abc import Callable
 
 from leveret.wire.buffer import COMPILED, BytesWriter
+from leveret.wire.edit import edit_headers
 from leveret.wire.frames import (
     FrameReader,
     write_body,
@@ -33,7 +34,6 @@ from leveret.wire.properties import (
     property_expiration,
     property_headers,
     skim_properties,
-    with_headers,
 )
 from leveret.wire.tables import read_table, skim_table, write_table
 
@@ -81,7 +81,7 @@ def paths() -> dict[str, tuple[Callable[[], object], int]]:
         "decode_properties: 5 headers, 2 more": (lambda: decode_properties(rich), 1),
         "property_expiration": (lambda: property_expiration(rich), 1),
         "property_headers: 5": (lambda: property_headers(rich), 1),
-        "with_headers: 2 more": (lambda: with_headers(rich, {"x-a": 1, "x-b": 2}), 1),
+        "edit_headers: 2 more": (lambda: edit_headers(rich, [], {"x-a": 1, "x-b": 2}), 1),
         **method_paths(),
         "FrameReader: a frame of a 256 KiB piece": (lambda: read(piece), frames),
         "write a delivery of 16 B (3 frames)": (deliver, 1),

@@ -51,7 +51,7 @@ _NAMES: Final = {
 
 def may_name_copies(properties: bytes) -> bool:
     """Tell, for little, whether there may be a CC or BCC header; False is certain."""
-    return CC in properties
+    return properties.find(CC) >= 0
 
 
 def copy_keys(properties: bytes) -> list[str]:

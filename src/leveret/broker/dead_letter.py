@@ -29,7 +29,6 @@ from leveret.wire.tables import Timestamp, patch_length
 
 if TYPE_CHECKING:
     from leveret.broker.classic import ClassicQueue
-    from leveret.broker.queue import Queue
 
 EXPIRED: Final = "expired"
 REJECTED: Final = "rejected"
@@ -176,13 +175,9 @@ class DeadLetter(Dying):
             return
         deaths, keys = self._history()
         letter = self._letter(deaths, name)
-        matched: list[Queue] = []
         if queue.settings.dead_letter_routing_key is not None:
             keys = [queue.settings.dead_letter_routing_key]
-        for key in keys:
-            for target in vhost.route(exchange, key, letter.properties).queues:
-                if target not in matched:
-                    matched.append(target)
+        matched = vhost.route_copies(exchange, keys[0], keys[1:], letter.properties).queues
         targets = [target for target in matched if not _is_cycle(target.name, deaths)]
         full = [target for target in targets if target.screens and target.is_full(letter)]
         if (not matched or full) and self._wait():

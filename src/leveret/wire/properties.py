@@ -4,8 +4,7 @@
 reads that one; all of them come from `decode_properties`.  `skim_properties` checks the bytes when
 they come in; on bytes that were never checked the readers raise `SyntaxFault` at worst.
 
-Invariant: nothing here changes `raw`; `with_headers` makes new bytes and keeps every header that is
-there as it was sent, its type included.
+Invariant: nothing here changes `raw`; what makes changed bytes of it is in `edit`.
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ from leveret.wire.basic_properties import (
     decode_properties,
     skim_properties,
 )
-from leveret.wire.buffer import BytesWriter, read_i16_be, read_i32_be
+from leveret.wire.buffer import read_i16_be, read_i32_be
 from leveret.wire.fields import FieldReader
-from leveret.wire.tables import patch_length, read_table, skim_table, write_entries
+from leveret.wire.tables import read_table
 
 __all__ = [
     "CONTENT_TYPE",
@@ -64,7 +63,6 @@ __all__ = [
     "property_user_id",
     "skim_properties",
     "skip_property",
-    "with_headers",
 ]
 
 #: A content header without any property.
@@ -192,28 +190,3 @@ def property_timestamp(raw: bytes) -> int | None:
 def property_user_id(raw: bytes) -> str | None:
     """Return the user id or None."""
     return property_text(raw, USER_ID)
-
-
-def with_headers(raw: bytes, more: dict[str, object]) -> bytes:
-    """Return property bytes like `raw` with the entries of `more` put after its headers.
-
-    Of a key that is there already both are kept and readers take the later one.
-
-    Raises: ValueError for what a table cannot hold, SyntaxFault (502) when `raw` is not legal.
-    """
-    flags = FieldReader(raw, 0, len(raw)).short()
-    check_flags(flags)
-    at = find_property(raw, HEADERS)
-    w = BytesWriter()
-    if at < 0:
-        at = property_place(raw, flags, HEADERS)
-        w.append(i64(raw[0]) | HEADERS >> 8)
-        w.write(raw[1:at] + b"\x00\x00\x00\x00")
-        rest = at
-    else:
-        rest = skim_table(raw, at, len(raw))
-        w.write(raw[:rest])
-    write_entries(w, more)
-    patch_length(w, at, i64(len(w)) - at - 4)
-    w.write(raw[rest:])
-    return w.getvalue()
