@@ -192,6 +192,7 @@ EXCLUSIVE: dict[str, dict[str, Any]] = {
 def test_an_exclusive_queue_is_locked_to_others(peer: Peer, name: str) -> None:
     """Behaviour 44."""
     peer.call(1, "queue.declare", queue="q", exclusive=True)
+    peer.call(1, "queue.bind", queue="q", exchange="amq.fanout")
     other = peer.node.connect()
     other.send(method(1, name, **EXCLUSIVE[name]))
     assert other.expect(1, "channel.close").code == 405
