@@ -54,7 +54,7 @@ class ModelQueue:
     def requeue(self, number: int) -> None:
         """Take a message back."""
         message = self.messages[number]
-        message.count = message.taken_count + 1
+        message.count += 1
         self.out.remove(number)
 
     def drop(self, number: int) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any, ClassVar
 
-from model.heard import At, Difference, Event, Heard, decoded, plain
+from model.heard import At, Difference, Event, Heard, decoded, in_words, plain
 from raw import Method
 
 
@@ -49,11 +49,12 @@ class Claims:
         if event is None:
             raise Difference(f"{at}: expected {name}, heard nothing; {self.heard.left()}")
         if event.method.name != name:
-            raise Difference(f"{at}: expected {name}, heard {event.method}")
+            raise Difference(f"{at}: expected {name}, heard {in_words(event.method)}")
         return event
 
     @staticmethod
     def same_content(got: Method, body: bytes, properties: dict[str, Any]) -> None:
         found = decoded(got)
         if got.body != body or found != plain(properties):
-            raise Difference(f"expected {body!r} {plain(properties)}, heard {got.body!r} {found}")
+            text = f"expected {body[:12]!r} {plain(properties)}"
+            raise Difference(f"{text}, heard {got.body[:12]!r} {found}")

@@ -90,7 +90,7 @@ class Heard:
     def left(self) -> list[str]:
         """What nobody claimed, in words."""
         return [
-            f"{at}: {event.method}"
+            f"{at}: {in_words(event.method)}"
             for at, stream in self.streams.items()
             for event in stream
             if not event.claimed
@@ -105,3 +105,9 @@ def plain(properties: dict[str, Any]) -> dict[str, Any]:
 def decoded(method: Method) -> dict[str, Any]:
     """The properties of a method with content."""
     return plain(decode_properties(method.properties))
+
+
+def in_words(method: Method) -> str:
+    """A method to be read: no body at length."""
+    text = f"{method.name} {method.fields} {method.body[:12]!r}"
+    return f"{text} {decoded(method)}" if method.properties else text

@@ -108,7 +108,10 @@ class Machine(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def take(self, data: st.DataObject) -> None:
-        """Take a step."""
+        """Take a step, a moment after the one before."""
+        self.pass_to(self.model.now_ms + 1)
+        while self.model.on_edge():
+            self.pass_to(self.model.now_ms + 1)
         names = [name for name, one in STEPS.items() if one.when(self) for _ in range(one.weight)]
         name = data.draw(st.sampled_from(names), label="step")
         Machine.steps[name] += 1
@@ -291,6 +294,7 @@ class Machine(RuleBasedStateMachine):
             for one in messages:
                 if at in self.model.channels:
                     self.model.publish(at, one, mandatory=mandatory)
+            self.model.bury()
 
         self.do(at, command, *data)
 

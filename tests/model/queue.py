@@ -37,7 +37,7 @@ class Death:
         return table
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Message:
     """A message.  `keys` are its routing key and those of CC; `hidden` those of BCC."""
 
@@ -47,6 +47,9 @@ class Message:
     properties: dict[str, Any]
     hidden: tuple[str, ...] = ()
     deaths: tuple[Death, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"{self.body[:12]!r} {self.exchange} {self.keys} {self.properties}"
 
     @property
     def persistent(self) -> bool:
@@ -115,7 +118,7 @@ class Consumer:
         )
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Queue:
     """A queue; `used_ms` is when a client last did what keeps an expiring queue."""
 
@@ -133,7 +136,9 @@ class Queue:
 
     def __repr__(self) -> str:
         bodies = [entry.message.body[:12] for entry in self.ready()]
-        return f"{self.name} {self.arguments} ready={bodies} out={self.unacked_count()}"
+        tags = [(one.tag, one.prefetch, one.unacked, one.channel.at) for one in self.consumers]
+        text = f"{self.name} {self.arguments} ready={bodies} out={self.unacked_count()}"
+        return f"{text} consumers={tags}"
 
     # -- what it was declared with
 

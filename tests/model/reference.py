@@ -17,7 +17,8 @@ from dataclasses import replace
 from model.channel import Channel, Confirm, Delivery, Publish, Settle
 from model.dead_letter import circle, died
 from model.exchange import DEFAULT
-from model.heard import At, Difference, Heard
+from model.heard import At, Difference, Heard, in_words
+from model.judge import judge_confirms, judge_tags
 from model.queue import Consumer, Entry, Message, Queue
 from model.topology import Topology
 from raw import Method
@@ -40,6 +41,8 @@ class Reference(Topology):
         self.channels: dict[At, Channel] = {}
         #: Consumers whose client must be told of their end.
         self.notices: list[Consumer] = []
+        #: Messages that died, with their queue and the reason.
+        self.dying: list[tuple[Queue, Message, str]] = []
         #: The moment of an expiry that is under way, by which ties are told.
         self.moment: int | None = None
         self.moments = 0
@@ -144,30 +147,35 @@ class Reference(Topology):
         expected = {"code": 312, "exchange": message.exchange, "routing_key": message.keys[0]}
         self.same_content(got, message.body, message.properties)
         if any(got.fields[name] != value for name, value in expected.items()):
-            raise Difference(f"{at}: expected a return of {expected}, heard {got}")
+            raise Difference(f"{at}: expected a return of {expected}, heard {in_words(got)}")
         return event.place
 
-    def _enqueue_all(self, queues: list[Queue], message: Message) -> tuple[bool, bool]:
+    def _enqueue_all(
+        self, queues: list[Queue], message: Message, *, at_once: bool = True
+    ) -> tuple[bool, bool]:
         """Put a message into queues; tell whether all took it and whether one recorded it."""
         accepted, recorded = True, False
         for queue in queues:
-            if queue.deleted:
-                continue
-            if self._enqueue(queue, message):
+            if self._enqueue(queue, message, at_once=at_once):
                 recorded = recorded or (queue.recorded and message.persistent)
             else:
                 accepted = False
         return accepted, recorded
 
-    def _enqueue(self, queue: Queue, message: Message, source: str = "") -> bool:
-        """Put a message at the tail; tell whether the queue took it."""
+    def _enqueue(
+        self, queue: Queue, message: Message, source: str = "", *, at_once: bool = True
+    ) -> bool:
+        """Put a message at the tail; tell whether the queue took it.
+
+        `at_once` asks that a consumer that can have it gets it before anything else is judged.
+        """
         if queue.overflow != "drop-head" and queue.overflows(1, len(message.body)):
             self.saw(queue.overflow)
             if queue.overflow == "reject-publish-dlx":
-                self._dead_letter(queue, message, "maxlen")
+                self._die(queue, message, "maxlen")
             return False
         tie = (self.moment, source) if self.moment is not None and source else None
-        at_once = not queue.ready() and self._surely_ready(queue)
+        at_once = at_once and not queue.ready() and self._surely_ready(queue)
         entry = queue.entry_of(message, self.now_ms, tie)
         self._dispatch(queue)
         if at_once and entry in queue.ready():
@@ -186,7 +194,7 @@ class Reference(Topology):
         while queue.overflow == "drop-head" and queue.overflows():
             entry = queue.ready()[0]
             queue.entries.remove(entry)
-            self._dead_letter(queue, entry.message, "maxlen")
+            self._die(queue, entry.message, "maxlen")
 
     def _expire(self, queue: Queue) -> None:
         due = [entry for entry in queue.entries
@@ -194,13 +202,26 @@ class Reference(Topology):
                and entry.expires_ms <= self.now_ms]  # fmt: skip
         for entry in sorted(due, key=lambda one: (one.expires_ms, one.place)):
             queue.entries.remove(entry)
-            self._dead_letter(queue, entry.message, "expired")
+            self._die(queue, entry.message, "expired")
 
     # -- dead letters ------------------------------------------------------------------------------
 
-    def _dead_letter(self, queue: Queue, message: Message, reason: str) -> None:
-        """Hand a message that a queue lets go to its dead letter exchange."""
+    def _die(self, queue: Queue, message: Message, reason: str) -> None:
+        """Let a message go; it is handed on when what is under way is done."""
         self.saw(reason)
+        self.dying.append((queue, message, reason))
+
+    def bury(self) -> None:
+        """Hand on what died, and what dies of that.
+
+        Dead letters of several publishes that came at once follow all of these; in RabbitMQ, whose
+        queues work side by side, any order is possible.
+        """
+        while self.dying:
+            self._dead_letter(*self.dying.pop(0))
+
+    def _dead_letter(self, queue: Queue, message: Message, reason: str) -> None:
+        """Hand a message that a queue let go to its dead letter exchange."""
         name = queue.arguments.get("x-dead-letter-exchange")
         if name is None or (name != DEFAULT and name not in self.exchanges):
             return
@@ -317,7 +338,7 @@ class Reference(Topology):
         if entry.redelivered:
             self.saw("redelivered" if entry.count else "perhaps redelivered")
         if wrong:
-            raise Difference(f"of {queue} should come {entry}, came {got}: {wrong}")
+            raise Difference(f"of {queue} should come {entry}, came {in_words(got)}: {wrong}")
 
     def _wrong(self, got: Method, entry: Entry, queue: Queue) -> str:
         message = entry.message
@@ -356,6 +377,7 @@ class Reference(Topology):
             channel.settles.append(Settle(deliveries, how))
         else:
             self._settle(list(deliveries.values()), how)
+            self.bury()
 
     def recover(self, at: At) -> None:
         """Requeue all that is out on a channel."""
@@ -364,6 +386,7 @@ class Reference(Topology):
         channel.unacked.clear()
         self.answer(at, "basic.recover-ok")
         self._settle(deliveries, "requeue")
+        self.bury()
 
     def _settle(self, deliveries: list[Delivery], how: str) -> None:
         for delivery in deliveries:
@@ -375,9 +398,8 @@ class Reference(Topology):
             return
         for delivery in deliveries:
             delivery.queue.entries.remove(delivery.entry)
-        for delivery in deliveries:
             if how == "reject":
-                self._dead_letter(delivery.queue, delivery.entry.message, "rejected")
+                self._die(delivery.queue, delivery.entry.message, "rejected")
 
     def _requeue(self, deliveries: list[Delivery]) -> None:
         for delivery in deliveries:
@@ -387,7 +409,7 @@ class Reference(Topology):
             limit = queue.argument("delivery-limit")
             for entry in [one for one in queue.ready() if limit is not None and one.count > limit]:
                 queue.entries.remove(entry)
-                self._dead_letter(queue, entry.message, "delivery_limit")
+                self._die(queue, entry.message, "delivery_limit")
             self._settle_down(queue)
 
     # -- transactions and confirms -----------------------------------------------------------------
@@ -402,13 +424,21 @@ class Reference(Topology):
         channel = self.channels[at]
         publishes, channel.publishes = channel.publishes, []
         settles, channel.settles = channel.settles, []
+        all_accepted = True
         for one in publishes:
-            if one.mandatory and not one.queues:
+            queues = [queue for queue in one.queues if not queue.deleted]
+            if one.mandatory and not queues:
                 self._return(at, one.message)
-            self._enqueue_all(one.queues, one.message)
+            # What the commit requeues belongs before: the last may be handed out first.
+            accepted, _ = self._enqueue_all(queues, one.message, at_once=not settles)
+            all_accepted = all_accepted and accepted
         for settle in settles:
             self._settle(list(settle.deliveries.values()), settle.how)
-        self.answer(at, "tx.commit-ok", may_wait=True)
+        self.bury()
+        if all_accepted:
+            self.answer(at, "tx.commit-ok", may_wait=True)
+        else:
+            self.refuse(at, 406)
 
     def rollback(self, at: At) -> None:
         """Forget the transaction: its deliveries are out again."""
@@ -451,6 +481,7 @@ class Reference(Topology):
                     for tag, one in settle.deliveries.items()}  # fmt: skip
             deliveries = sorted((channel.unacked | held).items())
             self._settle([delivery for _, delivery in deliveries], "requeue")
+        self.bury()
 
     def lose(self, connection: int) -> None:
         """End a connection."""
@@ -471,6 +502,11 @@ class Reference(Topology):
                 deadlines.append(queue.used_ms + expires)
         return deadlines
 
+    def on_edge(self) -> bool:
+        """Whether a message that is out expires right now: it is open what comes of its return."""
+        entries = [entry for queue in self.queues.values() for entry in queue.entries]
+        return any(entry.out and entry.expires_ms == self.now_ms for entry in entries)
+
     def pass_time(self, now_ms: int) -> None:
         """Reach a moment: no deadline may lie between."""
         self.now_ms = now_ms
@@ -478,6 +514,7 @@ class Reference(Topology):
         self.moment = self.moments
         for queue in list(self.queues.values()):
             self._expire(queue)
+        self.bury()
         self.moment = None
         for queue in list(self.queues.values()):
             expires = queue.argument("expires")
@@ -501,44 +538,15 @@ class Reference(Topology):
             elif consumer.channel.at in self.channels:
                 raise Difference(f"nobody told {consumer.tag} of its end")
         self.notices.clear()
-        for at, channel in self.channels.items():
-            self._judge_confirms(at, channel)
-            self._judge_tags(at, channel)
+        for channel in self.channels.values():
+            judge_confirms(self, channel)
+            judge_tags(self, channel)
         if left := self.heard.left():
             raise Difference(f"heard for no reason: {left} {list(self.queues.values())}")
         for queue in self.queues.values():
             if queue.ready() and queue.takers():
                 raise Difference(f"not handed out to {queue.takers()[0].tag}: {queue}")
         self.heard = Heard()
-
-    def _judge_confirms(self, at: At, channel: Channel) -> None:
-        for event in self.heard.confirms(at):
-            got = event.claim()
-            kind, tag = got.name.removeprefix("basic."), got.delivery_tag
-            numbers = [
-                one for one in channel.confirms if one == tag or (got.multiple and one < tag)
-            ]
-            if tag not in numbers:
-                raise Difference(f"{at}: a confirm of {tag}, which waits for none")
-            for number in numbers:
-                confirm = channel.confirms.pop(number)
-                self.saw(f"{kind} of a publish")
-                if confirm.kind != kind or confirm.state in ("recorded", "sealed"):
-                    raise Difference(f"{at}: {kind} of {number}, which is {confirm}")
-                if confirm.after > event.place:
-                    raise Difference(f"{at}: {kind} of {number} before its return")
-        if due := channel.due():
-            raise Difference(f"{at}: not confirmed: {due} of {channel.confirms}")
-        for confirm in channel.confirms.values():
-            confirm.after = 0
-
-    def _judge_tags(self, at: At, channel: Channel) -> None:
-        for event in self.heard.streams.get(at, []):
-            got = event.method
-            if got.name in ("basic.deliver", "basic.get-ok"):
-                channel.last_tag += 1
-                if got.delivery_tag != channel.last_tag:
-                    raise Difference(f"{at}: delivery tag {channel.last_tag} is {got.delivery_tag}")
 
     # -- what a stop leaves ------------------------------------------------------------------------
 
@@ -563,3 +571,4 @@ class Reference(Topology):
             for entry in queue.entries:
                 entry.uncertain = entry.uncertain or not clean
             self._settle_down(queue)
+        self.bury()

@@ -33,23 +33,23 @@ SETTINGS = settings(
     deadline=None,
     database=None,
     report_multiple_bugs=False,
-    phases=(Phase.generate, Phase.shrink),
     suppress_health_check=list(HealthCheck),
 )
 
 
-def run(steps: int, first_seed: int) -> int:
+def run(steps: int, first_seed: int, *, shrink: bool = True) -> int:
     """Run seeds until so many steps are taken; return the number of the last seed.
 
     Raises: Difference, after hypothesis printed the shortest steps to it.
     """
+    phases = (Phase.generate, Phase.shrink) if shrink else (Phase.generate,)
     Machine.steps.clear()
     Reference.seen.clear()
     number = first_seed - 1
     while sum(Machine.steps.values()) < steps:
         number += 1
         seeded = seed(number)(type("Machine", (Machine,), {}))
-        run_state_machine_as_test(seeded, settings=SETTINGS)
+        run_state_machine_as_test(seeded, settings=settings(SETTINGS, phases=phases))
     return number
 
 
@@ -63,11 +63,12 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--no-shrink", action="store_true", help="show a difference as it came")
     wanted = parser.parse_args()
     start = time.monotonic()
     differences = 0
     try:
-        run(wanted.steps, wanted.seed)
+        run(wanted.steps, wanted.seed, shrink=not wanted.no_shrink)
     except Exception:
         differences = 1
         raise

@@ -29,6 +29,7 @@ KEYS = st.sampled_from(["", "a", "b", "a.b", "a.b.c"])
 PATTERNS = st.sampled_from(["", "a", "b", "a.b", "a.*", "*", "#", "a.#", "#.b.#", "*.b.*"])
 HEADERS: list[dict[str, Any]] = [
     {}, {"a": 1}, {"a": 1, "b": "x"}, {"b": "x", "x-c": True}, {"a": 2, "b": None},
+    {"x-death": "mine", "x-first-death-queue": "mine"},
 ]  # fmt: skip
 MATCHES: list[dict[str, Any]] = [
     {}, {"x-match": "any", "a": 1, "b": "x"}, {"x-match": "all", "a": 1, "b": "x"}, {"a": None},
@@ -39,10 +40,36 @@ SIZES = st.sampled_from([0, 10, 10, 10, 100, 5000])
 MOMENTS = st.sampled_from([1, 10, 100, 1000])
 CONSUMER_PRIORITIES = st.sampled_from([0, 0, 0, 5, -5])
 
-ARGUMENTS: st.SearchStrategy[dict[str, Any]] = st.one_of(
-    st.just({}),
-    st.fixed_dictionaries({}, optional={"x-single-active-consumer": st.just(True)}),
-)
+#: Rare ones by themselves, so that most queues mix two or three.
+WISHES: dict[str, st.SearchStrategy[Any]] = {
+    "x-message-ttl": st.sampled_from([0, 40, 110, 1300]),
+    "x-expires": st.sampled_from([70, 900, 2100]),
+    "x-max-length": st.sampled_from([0, 1, 2, 3]),
+    "x-max-length-bytes": st.sampled_from([0, 20, 30, 200]),
+    "x-overflow": st.sampled_from(["drop-head", "reject-publish", "reject-publish-dlx"]),
+    "x-max-priority": st.sampled_from([1, 3, 10]),
+    "x-single-active-consumer": st.just(True),
+    "x-delivery-limit": st.sampled_from([0, 1, 2]),
+}
+DEAD_LETTER_EXCHANGES = st.sampled_from(["fanout1", "topic1", "direct1", "", "", "missing"])
+DEAD_LETTER_KEYS = st.sampled_from([None, "q1", "q2", "q3", "a.b"])
+
+
+def _arguments(wishes: list[str], exchange: str | None, key: str | None) -> Any:
+    drawn = {name: WISHES[name] for name in wishes}
+    if exchange is not None:
+        drawn["x-dead-letter-exchange"] = st.just(exchange)
+        if key is not None:
+            drawn["x-dead-letter-routing-key"] = st.just(key)
+    return st.fixed_dictionaries(drawn)
+
+
+ARGUMENTS: st.SearchStrategy[dict[str, Any]] = st.builds(
+    _arguments,
+    st.one_of(st.just([]), st.lists(st.sampled_from(sorted(WISHES)), unique=True, max_size=3)),
+    st.one_of(st.none(), DEAD_LETTER_EXCHANGES),
+    DEAD_LETTER_KEYS,
+).flatmap(lambda drawn: drawn)
 
 VARIANTS = st.builds(
     Variant,
@@ -94,6 +121,8 @@ PROPERTIES: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     optional={
         "delivery_mode": st.sampled_from([1, 2, 2, 2]),
         "headers": st.sampled_from(HEADERS),
+        "expiration": st.sampled_from(["0", "30", "75", "75", "1000", "60000"]),
+        "priority": st.sampled_from([0, 1, 2, 3, 9, 200]),
         "message_id": st.just("m"),
         "timestamp": st.just(1_700_000_000),
     },

@@ -12,8 +12,10 @@ from model.reference import Reference
 STEPS = 5_000
 #: What must have happened in these steps, or they would show little.
 SEEN = [
-    "ack of a publish", "basic.cancel", "basic.deliver", "basic.get-ok", "close 403", "close 404",
-    "close 405", "close 406", "perhaps redelivered", "redelivered", "rejected", "return",
+    "ack of a publish", "basic.cancel", "basic.deliver", "basic.get-ok", "circle", "close 403",
+    "close 404", "close 405", "close 406", "dead letter", "dead letter of another death",
+    "delivery_limit", "expired", "maxlen", "nack of a publish", "perhaps redelivered",
+    "queue expired", "redelivered", "reject-publish", "reject-publish-dlx", "rejected", "return",
 ]  # fmt: skip
 
 

@@ -57,6 +57,9 @@ class Topology(Claims):
         if not self.bindable(binding):
             self.refuse(at, 404)
             return
+        if self._locked(at, binding):
+            self.refuse(at, 405)
+            return
         bindings = self.exchanges[binding.source].bindings
         if binding not in bindings:
             bindings.append(binding)
@@ -65,6 +68,9 @@ class Topology(Claims):
 
     def unbind(self, at: At, binding: Binding) -> None:
         """Remove a binding; one that is not there is fine."""
+        if self._locked(at, binding):
+            self.refuse(at, 405)
+            return
         if binding.source in self.exchanges:
             self._unbind(binding)
         kind = "queue" if binding.to_queue else "exchange"
@@ -73,6 +79,10 @@ class Topology(Claims):
     def bindable(self, binding: Binding) -> bool:
         ends = self.queues if binding.to_queue else self.exchanges
         return binding.source in self.exchanges and binding.destination in ends
+
+    def _locked(self, at: At, binding: Binding) -> bool:
+        """Whether the queue is another connection's."""
+        return binding.to_queue and self.queues[binding.destination].owner not in (None, at[0])
 
     def _unbind(self, binding: Binding) -> None:
         source = self.exchanges[binding.source]

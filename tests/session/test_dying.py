@@ -128,6 +128,31 @@ def test_a_queue_with_a_consumer_does_not_end(node: Node, peer: Peer) -> None:
     assert "q" not in node.vhost.queues
 
 
+@pytest.mark.parametrize("overflow", ["drop-head", "reject-publish"])
+def test_what_expires_at_once_takes_nobodys_place(node: Node, peer: Peer, overflow: str) -> None:
+    peer.declare("q", arguments={"x-max-length": 2, "x-overflow": overflow})
+    peer.send(put("q", b"stays"), *[put("q", b"gone", expiration="0") for _ in range(3)])
+    assert waiting(node, "q") == [b"stays"]
+    peer.send(put("q", b"too"))
+    assert waiting(node, "q") == [b"stays", b"too"]
+
+
+def test_an_entry_of_x_death_counts_and_keeps_its_first_time(node: Node, peer: Peer) -> None:
+    """Behaviour 68; as in RabbitMQ 3.10.8 (observed) and 4."""
+    start = node.clock.wall_ms() // 1000
+    for name, other in (("a", "b"), ("b", "a")):
+        more = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": other}
+        peer.declare(name, arguments=more)
+    peer.send(put("a", b"m"))
+    for name in ("a", "b", "a"):
+        tag = peer.call_get(name).delivery_tag
+        peer.send(method(1, "basic.reject", delivery_tag=tag))
+        node.tick(5000)
+    deaths = decode_properties(peer.call_get("b").properties)["headers"]["x-death"]
+    found = [(death["queue"], death["count"], death["time"] - start) for death in deaths]
+    assert found == [("a", 2, 0), ("b", 1, 5)]
+
+
 # -- priorities ------------------------------------------------------------------------------------
 
 
@@ -158,6 +183,15 @@ def test_a_priority_queue_gives_back_to_its_old_place(node: Node, peer: Peer) ->
     tags = [peer.call_get("q").delivery_tag for _ in range(2)]
     peer.send(*[method(1, "basic.nack", delivery_tag=tag, requeue=True) for tag in tags])
     assert [peer.call_get("q").body for _ in range(3)] == [b"c", b"a", b"b"]
+
+
+def test_a_priority_queue_takes_the_same_message_back_again_and_again(peer: Peer) -> None:
+    peer.declare("q", arguments={"x-max-priority": 2})
+    peer.send(put("q", b"a"))
+    for _ in range(3):
+        tag = peer.call_get("q").delivery_tag
+        peer.send(method(1, "basic.nack", delivery_tag=tag, requeue=True))
+    assert peer.call_get("q").body == b"a"
 
 
 # -- what a disk holds -----------------------------------------------------------------------------
@@ -300,3 +334,18 @@ def test_a_duplicate_is_not_confirmed_before_what_it_repeats_is_synced(node: Nod
     third.send(put("q", b"m", headers={"id": "1"}))
     assert third.names() == ["basic.ack"]
     assert waiting(node, "q") == [b"m"]
+
+
+def test_a_crash_is_no_return_of_a_message(node: Node, peer: Peer) -> None:
+    """What may have been delivered is marked so, and has all its deliveries yet."""
+    letters(peer, "q", **{"x-delivery-limit": 1})
+    peer.send(put("q", b"m"))
+    node.sync()
+    again = reborn(node).connect()
+    for count in (None, 1):
+        got = again.call_get("q")
+        headers = decode_properties(got.properties).get("headers", {})
+        assert (got.redelivered, headers.get("x-delivery-count")) == (True, count)
+        again.send(method(1, "basic.nack", delivery_tag=got.delivery_tag, requeue=True))
+    assert waiting(again.node, "q") == []
+    assert waiting(again.node, "dead") == [b"m"]

@@ -10,7 +10,7 @@ Invariant: a message is in one of three places: `ready`, handed out, or dying (`
 
 from __future__ import annotations
 
-from typing import final
+from typing import Final, final
 
 from mypy_extensions import i64
 
@@ -36,6 +36,10 @@ from leveret.broker.timers import NO_DEADLINE
 from leveret.broker.turn import Turn
 from leveret.limits import SLICE_MESSAGES
 from leveret.message import Message
+
+#: The count of a message of which a crash hides whether it was handed out: it is marked as
+#: redelivered, but no return of it is known.
+PERHAPS: Final = -1
 
 
 @final
@@ -154,12 +158,12 @@ class ClassicQueue(ChunkedQueue):
         return self.ready.first()
 
     def take(self, sequence: i64) -> Message:
-        """Return the message that `first` named and move on; sets `taken_count`."""
+        """Return the message that `first` named and move on; sets `taken_count`, or PERHAPS."""
         ready = self.ready
         message = ready.take(sequence)
         count = ready.taken_count
         if count == 0 and sequence < self.redelivered_below:
-            count = 1
+            count = PERHAPS
         self.taken_count = count
         self.bytes_ready -= message.size
         self.bodies_ready -= len(message.body)
@@ -209,9 +213,14 @@ class ClassicQueue(ChunkedQueue):
         """Hand out what can be, then drop from the head what is too much (behaviour 67)."""
         if not self._over():
             return
+        self._clear()
+        self._drop_head(SLICE_MESSAGES)
+
+    def _clear(self) -> None:
+        """Hand out what can be and let expire what is due: neither takes another's place."""
         if self.consumers:
             self.dispatch(SLICE_MESSAGES)
-        self._drop_head(SLICE_MESSAGES)
+        self.expire(self.turn.now_ms, SLICE_MESSAGES)
 
     def _drop_head(self, limit: i64) -> None:
         """Drop up to `limit` messages beyond the limits from the head."""
@@ -248,10 +257,9 @@ class ClassicQueue(ChunkedQueue):
         """Refuse what exceeds the limits, once all is handed out that can be (behaviour 26)."""
         if not self.is_full(message):
             return TAKE
-        if self.consumers:
-            self.dispatch(SLICE_MESSAGES)
-            if not self.is_full(message):
-                return TAKE
+        self._clear()
+        if not self.is_full(message):
+            return TAKE
         if self.settings.overflow == REJECT_PUBLISH_DLX:
             self.turn.dying.append(DeadLetter(self, NEVER_TAKEN, message, MAXLEN))
         return REFUSE
@@ -295,7 +303,7 @@ class ClassicQueue(ChunkedQueue):
             else:
                 self.delivered += 1
                 self._hold(sequence, message, count)
-            if count > 0:
+            if count != 0:
                 self.redelivered += 1
             handed += 1
         return self.first() != NOTHING
@@ -316,7 +324,7 @@ class ClassicQueue(ChunkedQueue):
             self._finish(sequence, message)
         else:
             self._hold(sequence, message, self.taken_count)
-        if self.taken_count > 0:
+        if self.taken_count != 0:
             self.redelivered += 1
         return message
 
@@ -325,7 +333,7 @@ class ClassicQueue(ChunkedQueue):
         self.unacked_count += 1
         self.unacked_bytes += message.size
         if self.recorded and message.persistent:
-            self.out[sequence] = Returned(sequence, message, count)
+            self.out[sequence] = Returned(sequence, message, _known(count))
 
     def _finish(self, sequence: i64, message: Message) -> None:
         """Let go of a message that was acked, or keep it where the queue retains such."""
@@ -383,13 +391,14 @@ class ClassicQueue(ChunkedQueue):
         if self.deleted:
             return
         self._take_back(sequence, message)
-        self._die(sequence, message, count, REJECTED)
+        self._die(sequence, message, _known(count), REJECTED)
 
     def requeue(self, sequence: i64, message: Message, count: i64) -> None:
         """Take a message back at its old place, unless it came back too often (behaviour 63)."""
         if self.deleted:
             return
         self._take_back(sequence, message)
+        count = _known(count)
         limit = self.settings.delivery_limit
         if 0 <= limit <= count:
             self._die(sequence, message, count, DELIVERY_LIMIT)
@@ -406,7 +415,8 @@ class ClassicQueue(ChunkedQueue):
         self.ready.put(item)
         if self.special:
             self._note_deadline(item.sequence, message)
-            if not self.rejects:
+            if not self.rejects and self._over():
+                self.expire(self.turn.now_ms, SLICE_MESSAGES)
                 self._drop_head(SLICE_MESSAGES)
         if not self.listed:
             self.mark()
@@ -534,6 +544,11 @@ class ClassicQueue(ChunkedQueue):
         self.shrinks = self.bounded and self._over()
         if self.shrinks:
             self.mark()
+
+
+def _known(count: i64) -> i64:
+    """Return how often a message is known to have come back."""
+    return max(count, 0)
 
 
 def _sequence(item: Returned) -> int:

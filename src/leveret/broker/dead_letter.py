@@ -218,7 +218,6 @@ class DeadLetter(Dying):
         for place, older in enumerate(deaths):
             if older.queue == death.queue and older.reason == death.reason:
                 older.count += 1
-                older.time_seconds = death.time_seconds
                 del deaths[place]
                 return [older, *deaths], keys
         return [death, *deaths], keys

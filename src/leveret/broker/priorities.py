@@ -124,6 +124,10 @@ class PriorityReady(Ready):
     def take(self, sequence: i64) -> Message:
         """Return the message that `first` named and move on; sets `taken_count`."""
         returned = self.at.pop(sequence)
+        back = self._level(returned.message).back
+        if back and back[0][1] is returned:
+            # It may come back: two entries of one sequence cannot be put in order.
+            heapq.heappop(back)
         self.taken_count = returned.count
         return returned.message
 

@@ -133,7 +133,7 @@ class Channel(Outlet):
         write_i32_be(w, i32(len(prefix) + len(address) + 9))
         w.write(prefix)
         write_i64_be(w, tag)
-        w.append(1 if count > 0 else 0)
+        w.append(1 if count != 0 else 0)
         w.write(address)
         w.append(FRAME_END)
         self.write_content(properties, message.body)

@@ -126,7 +126,7 @@ def _get(channel: Channel, method: BasicGet) -> None:
         channel.number,
         BasicGetOk(
             int(tag),
-            count > 0,
+            count != 0,
             address.exchange.decode("utf-8"),
             address.routing_key.decode("utf-8"),
             int(queue.ready_count()),
