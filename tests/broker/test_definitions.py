@@ -18,6 +18,7 @@ from broker_restarts import RESTARTS
 from core import Node
 from leveret.broker.definitions import export_definitions, export_vhost
 from leveret.broker.definitions_import import ImportReport, import_definitions
+from leveret.broker.exchanges import EXCHANGE_TYPES
 from leveret.broker.parameters import ParameterComponent
 from leveret.broker.policy import make_policy
 from leveret.broker.users import ARGON2, User
@@ -369,6 +370,36 @@ def test_queues_come_in_beyond_the_operators_limit_and_with_any_name(node: Node)
     queues = [{"vhost": "/", "name": name} for name in ("a", "amq.gen-x")]
     assert load(node, {"queues": queues}).changed == {"queues": 2}
     assert node.vhost.queues["amq.gen-x"].kind == "classic", "the file says what it is"
+
+
+@pytest.mark.parametrize("restart", RESTARTS)
+def test_exchanges_of_every_type_come_and_go(node: Node, restart: Callable[[Node], Node]) -> None:
+    rows = [
+        {"vhost": "/", "name": f"{kind}-{number}", "type": kind, "arguments": {}}
+        for kind in sorted({*EXCHANGE_TYPES, "x-delayed-message"})
+        for number in range(2)
+    ]
+    for row in rows:
+        if row["type"] == "x-delayed-message":
+            row["arguments"] = {"x-delayed-type": "topic"}
+    bindings = [
+        {
+            "vhost": "/",
+            "source": row["name"],
+            "destination": "q",
+            "destination_type": "queue",
+            "routing_key": "" if "local" in str(row["type"]) else "5",
+            "arguments": {},
+        }
+        for row in rows
+    ]
+    queues = [{"vhost": "/", "name": "q"}]
+    load(node, {"exchanges": rows, "bindings": bindings, "queues": queues})
+    exported = export_definitions(node.broker)
+    again = restart(node)
+    assert export_definitions(again.broker) == exported
+    assert load(again, exported).changed == {}
+    assert load(again, exported).notes == []
 
 
 # -- passwords -------------------------------------------------------------------------------------

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from leveret.broker.arguments import Arguments
 from leveret.broker.policy_keys import (
     NUMBER_MAX,
     OPERATOR_KEYS,
+    POLICY_KEYS,
     check_definition,
     merge_exchange_arguments,
     merge_operator,
@@ -41,6 +44,12 @@ GOOD: list[tuple[str, list[object]]] = [
     ("queue-leader-locator", ["balanced", "client-local"]),
     ("queue-master-locator", ["min-masters"]),
     ("max-age", ["7D"]),
+    ("delayed-message", [True, False]),
+    ("deduplication-header", ["id"]),
+    ("deduplication-window-size", [1]),
+    ("deduplication-window-age", [1]),
+    ("retain-acked", ["1h"]),
+    ("retain-acked-bytes", [0]),
     ("ha-mode", ["all"]),
     ("ha-params", [2, ["rabbit@a"]]),
     ("ha-sync-mode", ["automatic"]),
@@ -74,6 +83,9 @@ BAD: list[tuple[str, object, str]] = [
     ("ha-mode", "x", "'x' is not a valid ha-mode value"),
     ("ha-params", 0, "ha-params"),
     ("ha-params", [5], "ha-params"),
+    ("ha-params", True, "ha-params"),
+    ("expires", True, "True is not a valid queue expiry"),
+    ("delayed-message", 1, "delayed-message"),
     ("ha-params", {}, "ha-params"),
     ("queue-leader-locator", "x", "'x' is not a valid queue leader locator value"),
     ("max-priority", 5, "'max-priority' is not a recognised policy key"),
@@ -213,3 +225,11 @@ def test_an_exchange_follows_its_own_argument_first() -> None:
 def test_a_boolean_is_no_number(key: str) -> None:
     with pytest.raises(PreconditionFailed):
         check_definition({key: True}, operator=False)
+
+
+def test_every_key_is_tried_here_and_listed_in_the_documentation() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "policies.md").read_text()
+    assert sorted(POLICY_KEYS) == sorted(key for key, _ in GOOD)
+    assert [key for key in POLICY_KEYS if f"`{key}`" not in page] == []
+    operators = page.split("## Operator policies")[1]
+    assert [key for key in OPERATOR_KEYS if f"`{key}`" not in operators] == []

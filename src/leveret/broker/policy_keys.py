@@ -77,6 +77,9 @@ _AGES: Final[dict[str, str]] = {
 
 _OTHERS: Final = ("ha-params", "delayed-message")
 
+#: All that a policy may hold.
+POLICY_KEYS: Final = (*_NUMBERS, *_WORDS, *_NAMES, *_AGES, *_OTHERS)
+
 #: What an operator policy may hold.
 OPERATOR_KEYS: Final = (
     "expires",
@@ -151,9 +154,7 @@ def check_definition(definition: Arguments, operator: bool) -> None:
     if not definition:
         raise PreconditionFailed("Validation failed: no policy provided")
     for key, value in definition.items():
-        known = key in _NUMBERS or key in _WORDS or key in _NAMES or key in _AGES
-        known = known or key in _OTHERS
-        if not known or (operator and key not in OPERATOR_KEYS):
+        if key not in POLICY_KEYS or (operator and key not in OPERATOR_KEYS):
             kind = "operator policy" if operator else "policy"
             raise PreconditionFailed(f"Validation failed: '{key}' is not a recognised {kind} key")
         _check_value(key, value)
@@ -188,7 +189,7 @@ def _check_value(key: str, value: object) -> None:
 def _are_nodes(value: object) -> bool:
     """Tell whether a value is a number of nodes, or their names."""
     if not isinstance(value, list):
-        return isinstance(value, int) and is_int(value) and 0 < value <= NUMBER_MAX
+        return is_int(value) and isinstance(value, int) and 0 < value <= NUMBER_MAX
     for name in value:
         if not isinstance(name, str) or not _is_short(name):
             return False
