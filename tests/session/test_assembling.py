@@ -61,6 +61,21 @@ def test_transactions_count_until_they_end(small: Peer) -> None:
     assert small.expect(0, "connection.close").fields["code"] == 506
 
 
+@pytest.mark.parametrize("sizes", [[3], [1, 2], [0, 3], [0, 1, 0, 2, 0], [1, 0, 1, 1]])
+def test_a_body_is_whole_however_it_comes(node: Node, sizes: list[int]) -> None:
+    """In as many frames as the client likes, also empty ones, and one body after the other."""
+    peer = node.connect()
+    peer.declare("q")
+    for text in (b"abc", b"def"):
+        peer.send(begin(1, 3))
+        at = 0
+        for size in sizes:
+            peer.send(body(1, text[at : at + size]))
+            at += size
+        assert peer.call_get("q").body == text
+    assert node.turn.assembling_bytes == 0
+
+
 def test_a_large_body_is_in_memory_once(node: Node) -> None:
     """Neither its assembling nor its deliveries nor the journal make a copy of it."""
     peer = node.connect()

@@ -335,10 +335,10 @@ class Channel(Outlet):
     def end_content(self) -> None:
         """Await no more of a content."""
         self.content_state = NO_CONTENT
+        self.content_body = None
         if self.content_bytes > 0:
             self._count_assembling(-self.content_bytes)
             self.content_bytes = 0
-            self.content_body = None
 
     def end_tx(self) -> None:
         """Start an empty transaction."""
