@@ -61,7 +61,7 @@ def test_transactions_count_until_they_end(small: Peer) -> None:
     assert small.expect(0, "connection.close").fields["code"] == 506
 
 
-@pytest.mark.parametrize("sizes", [[3], [1, 2], [0, 3], [0, 1, 0, 2, 0], [1, 0, 1, 1]])
+@pytest.mark.parametrize("sizes", [[3], [1, 2], [0, 3], [0, 1, 0, 2], [1, 0, 1, 1]])
 def test_a_body_is_whole_however_it_comes(node: Node, sizes: list[int]) -> None:
     """In as many frames as the client likes, also empty ones, and one body after the other."""
     peer = node.connect()

@@ -1,0 +1,81 @@
+"""CC, BCC and expiration read from property bytes, against what the decoded properties say."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from leveret.broker.copies import copy_keys, may_name_copies, without_bcc
+from leveret.broker.expiration import check_expiration, expiration_ms
+from leveret.errors import PreconditionFailed
+from leveret.limits import EXPIRATION_MS_MAX
+from leveret.wire.properties import NO_PROPERTIES, BasicProperties, decode_properties
+from wire_strategies import tables
+
+short = st.text(max_size=60)
+keys = st.lists(short, max_size=5)
+copies = st.fixed_dictionaries({}, optional={"CC": keys, "BCC": keys})
+
+
+@given(tables, copies, st.booleans())
+def test_the_keys_of_both_headers_are_found(
+    more: dict[str, object], named: dict[str, object], first: bool
+) -> None:
+    others = {key: value for key, value in more.items() if key not in ("CC", "BCC")}
+    headers = {**named, **others} if first else {**others, **named}
+    raw = BasicProperties(headers=headers, message_id="m", content_type="t").encode()
+    found = copy_keys(raw)
+    assert sorted(found) == sorted(key for listed in named.values() for key in listed)  # type: ignore[attr-defined]
+    assert may_name_copies(raw) or not named
+    left = decode_properties(without_bcc(raw))
+    whole = decode_properties(raw)
+    assert whole.headers is not None
+    assert left.headers == {key: value for key, value in whole.headers.items() if key != "BCC"}
+    left.headers = whole.headers
+    assert left == whole
+
+
+@pytest.mark.parametrize("raw", [NO_PROPERTIES, BasicProperties(app_id="CC").encode()])
+def test_without_headers_there_are_no_copies(raw: bytes) -> None:
+    assert copy_keys(raw) == []
+    assert without_bcc(raw) == raw
+
+
+@pytest.mark.parametrize("text", ["k" * 255, "é" * 127])
+def test_the_longest_key_of_a_copy_and_one_longer(text: str) -> None:
+    assert copy_keys(BasicProperties(headers={"CC": [text]}).encode()) == [text]
+    with pytest.raises(PreconditionFailed, match="more than 255"):
+        copy_keys(BasicProperties(headers={"CC": [text + "éé"]}).encode())
+
+
+def test_a_key_that_is_no_text_is_refused() -> None:
+    raw = b"\x20\x00\x00\x00\x00\x0e\x02CCA\x00\x00\x00\x06S\x00\x00\x00\x01\xff"
+    with pytest.raises(PreconditionFailed, match="not UTF-8"):
+        copy_keys(raw)
+
+
+@given(st.one_of(st.text(max_size=30), st.from_regex(r"[+-]?\d{1,14}", fullmatch=True)))
+@example("+0")
+@example("-0")
+@example("²")
+@example("\u0661")
+@example("1_000")
+@example(str(EXPIRATION_MS_MAX))
+@example(str(EXPIRATION_MS_MAX + 1))
+def test_an_expiration_is_a_whole_number(text: str) -> None:
+    raw = BasicProperties(expiration=text).encode()
+    legal = re.fullmatch(r"[+-]?[0-9]+", text) is not None and 0 <= int(text) <= EXPIRATION_MS_MAX
+    assert expiration_ms(raw) == (int(text) if legal else -1)
+    if legal:
+        check_expiration(raw)
+    else:
+        with pytest.raises(PreconditionFailed, match="invalid expiration"):
+            check_expiration(raw)
+
+
+def test_without_an_expiration_there_is_nothing_to_check() -> None:
+    assert expiration_ms(NO_PROPERTIES) == -1
+    check_expiration(NO_PROPERTIES)
