@@ -258,7 +258,8 @@ class Channel:
     # -- the ground
 
     def open(self) -> None:
-        """Open the channel."""
+        """Open the channel; what came for the one before it is forgotten."""
+        self.peer.waiting.pop(self.number, None)
         self.peer.send(raw.method(self.number, "channel.open"))
         heard = self.peer.next_on(self.number)
         self.is_open = heard.name == "channel.open-ok"

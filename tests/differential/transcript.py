@@ -26,9 +26,7 @@ NOW_SECONDS: Final = 600
 EXTRA: Final = re.compile("x-last-death-|x-stream-timestamp")
 
 #: Names that a broker makes up.
-GENERATED: Final = re.compile(
-    r"amq\.rabbitmq\.reply-to\.g[\w.=+/-]*|amq\.(?:gen|ctag)-[\w=+/-]*|<rabbit@[^>]*>"
-)
+GENERATED: Final = re.compile(r"amq\.rabbitmq\.reply-to\.[\w.=+/-]+|amq\.(?:gen|ctag)-[\w=+/-]*")
 
 
 class TaggedReader(Reader):
@@ -78,16 +76,15 @@ def show(value: Any) -> str:
 
 
 def show_typed(value: Typed) -> str:
-    """Show a tagged value."""
+    """Show a tagged value; text, tables, arrays and truth without their tags."""
     tag, inner = value.tag, value.value
-    if tag in "tT" and not isinstance(inner, (bool, dict)):
-        near = abs(time.time() - float(inner)) < NOW_SECONDS
-        return "T:<now>" if near else f"T:{inner}"
-    if tag in "SAFt" or isinstance(inner, str):
+    if isinstance(inner, (str, dict, list, bool)):
         return show(inner)
+    if tag in "tT" and abs(time.time() - inner) < NOW_SECONDS:
+        return "T:<now>"
     if tag == "l" and abs(time.time() - inner / 1000) < NOW_SECONDS:
         return "l:<now>"
-    return f"{tag}:{inner!r}"
+    return f"{tag.upper() if tag == 't' else tag}:{inner!r}"
 
 
 def without_extras(properties: dict[str, Any]) -> dict[str, Any]:
@@ -96,7 +93,7 @@ def without_extras(properties: dict[str, Any]) -> dict[str, Any]:
     if headers is None:
         return properties
     kept = {k: v for k, v in headers.value.items() if not EXTRA.match(k)}
-    return properties | {"headers": Typed("T", kept)}
+    return properties | {"headers": Typed("F", kept)}
 
 
 def show_fields(fields: dict[str, Any]) -> str:

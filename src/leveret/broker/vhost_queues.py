@@ -126,10 +126,11 @@ class VhostQueues(VhostExchanges):
     ) -> None:
         """Streams and quorum queues are durable and shared, as in RabbitMQ."""
         where = self.queue_label(name)
-        if not durable:
-            raise PreconditionFailed(f"invalid property 'non-durable' for {where}")
+        # First, because what is exclusive counts as not durable.
         if exclusive:
             raise PreconditionFailed(f"invalid property 'exclusive-owner' for {where}")
+        if not durable:
+            raise PreconditionFailed(f"invalid property 'non-durable' for {where}")
         if auto_delete:
             raise PreconditionFailed(f"invalid property 'auto-delete' for {where}")
 

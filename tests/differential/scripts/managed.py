@@ -107,6 +107,7 @@ def policy_invalid(s: Stage) -> None:
         {"max-length": "5"}, {"max-length": -1}, {"no-such-key": 1}, {"message-ttl": -1}, {},
         {"overflow": "x"}, {"expires": 0}, {"dead-letter-exchange": 5}, {"delivery-limit": -1},
     ):  # fmt: skip
+        s.note(str(definition))
         policy(s, definition)
     policy(s, {"max-length": 5}, pattern="[")
     policy(s, {"max-length": 5}, priority="x")
@@ -328,10 +329,10 @@ def definitions_imported(s: Stage) -> None:
         ],
     }  # fmt: skip
     a = s.channel()
-    for _ in range(2):
+    for count in range(2):
         s.api("POST", "/api/definitions", definitions)
         a.publish(s.name("x"), "", "x")
-        a.count(s.name("q"))
+        a.count(s.name("q"), count + 1)
     a.declare(s.name("q"), durable=True, arguments={"x-max-length": 2})
     a.exchange(s.name("x"), "fanout", durable=True)
     a.call("queue.delete", queue=s.name("q"))

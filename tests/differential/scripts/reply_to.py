@@ -20,14 +20,37 @@ def request_and_reply(s: Stage) -> None:
     (asked,) = b.delivered()
     reply_to = asked.properties["reply_to"].value
     b.declare(reply_to, passive=True)
-    b.publish("", reply_to, "answer", correlation_id="1", mandatory=True)
-    a.delivered()
-    b.publish("", reply_to, "answer again")
+    b.publish("", reply_to, "answer", correlation_id="1")
     a.delivered()
     a.cancel("replies")
     b.publish("", reply_to, "too late", mandatory=True)
     b.hear()
     b.declare(reply_to, passive=True)
+
+
+@script(65)
+def two_replies(s: Stage) -> None:
+    a = s.channel()
+    a.declare(s.name("q"), exclusive=True)
+    a.consume(REPLY_TO, "replies", no_ack=True)
+    a.publish("", s.name("q"), "ask", reply_to=REPLY_TO)
+    reply_to = a.get(s.name("q")).properties["reply_to"].value
+    for body in "12":
+        a.publish("", reply_to, body)
+        a.delivered()
+
+
+@script(24, 65)
+def mandatory_reply(s: Stage) -> None:
+    a = s.channel()
+    a.declare(s.name("q"), exclusive=True)
+    a.consume(REPLY_TO, "replies", no_ack=True)
+    a.publish("", s.name("q"), "ask", reply_to=REPLY_TO)
+    reply_to = a.get(s.name("q")).properties["reply_to"].value
+    a.publish("", reply_to, "answer", mandatory=True)
+    a.delivered()
+    a.sync()
+    a.rest()
 
 
 @script(65)
