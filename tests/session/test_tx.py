@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from broker_restarts import killed
 from core import Node, Peer
 from leveret.limits import TX_BYTES_MAX, TX_MESSAGES_MAX
 from raw_codec import method, publish
@@ -191,6 +192,36 @@ def test_credit_comes_back_at_the_commit(tx: Peer) -> None:
     assert tx.take() == []
     tx.call(1, "tx.commit")
     assert tx.bodies() == [b"2", b"3"]
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_dead_letters_are_part_of_the_transaction(node: Node, large: bool) -> None:
+    """One record holds its publishes, its acks and what its rejects became, but for too much."""
+    peer = node.connect(1, 2)
+    peer.declare("dead")
+    letters = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+    peer.declare("source", arguments=letters)
+    body = bytes(1 << 20) if large else b"m"
+    count = TX_BYTES_MAX // (1 << 20) if large else 3
+    for _ in range(count):
+        peer.send(publish(2, "", "source", body, delivery_mode=2))
+        node.sync()
+        peer.call_get("source")
+    peer.call(1, "tx.select")
+    peer.send(
+        method(1, "basic.nack", delivery_tag=count, multiple=True),
+        publish(1, "", "dead", b"published", delivery_mode=2),
+        method(1, "tx.commit"),
+    )
+    node.begin_sync()
+    assert node.group is not None
+    assert node.group.records == (1 + count if large else 1)
+    node.write()
+    node.end_sync()
+    peer.expect(1, "tx.commit-ok")
+    assert node.classic("dead").ready_count() == 1 + count
+    assert killed(node).classic("dead").ready_count() == 1 + count
+    assert killed(node).classic("source").ready_count() == 0
 
 
 # -- the channel -----------------------------------------------------------------------------------

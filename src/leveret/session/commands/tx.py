@@ -9,8 +9,9 @@ from mypy_extensions import i64
 
 from leveret.broker.vhost import REJECTED
 from leveret.errors import PreconditionFailed
+from leveret.limits import TX_BYTES_MAX
 from leveret.message import Message
-from leveret.session.channel import CONFIRM, TX, Channel, TxPublish
+from leveret.session.channel import CONFIRM, REJECT, TX, Channel, TxPublish
 from leveret.session.publish import give_back, reached
 from leveret.session.unacked import Unacked
 from leveret.wire.method import Method
@@ -64,8 +65,15 @@ def _commit(channel: Channel) -> None:
     journal.begin_tx()
     for publish in publishes:
         outcome |= _publish(channel, publish)
+    rejected: i64 = 0
     for settle in settles:
         channel.settle(settle.unacked, settle.outcome)
+        if settle.outcome == REJECT:
+            for unacked in settle.unacked:
+                rejected += unacked.message.size
+    if rejected <= TX_BYTES_MAX:
+        # Its dead letters are part of it; more than that would be too large a record.
+        turn.bury()
     journal.end_tx()
     if journal.has_records():
         turn.recorded()
