@@ -443,3 +443,16 @@ def test_a_history_keeps_one_of_a_message_with_copies(peer: Peer) -> None:
     send(peer, b"m", headers={"CC": ["a", "b"]})
     bind(peer, "q")
     assert drain(peer) == {"q": [b"m"]}
+
+
+def test_a_replayed_dead_letter_is_still_the_brokers(peer: Peer) -> None:
+    """Its deaths are counted on, not taken for what a publisher says (behaviour 71)."""
+    exchange(peer, HISTORY)
+    dead = {"x-dead-letter-exchange": "e"}
+    peer.declare("work", arguments=dead)
+    peer.send(publish(1, "", "work", b"m", delivery_mode=2))
+    tag = peer.call_get("work").delivery_tag
+    peer.send(method(1, "basic.reject", delivery_tag=tag))
+    bind(peer, "again")
+    (item,) = peer.node.classic("again").live()
+    assert item.message.died

@@ -49,6 +49,7 @@ class Vhost(VhostQueues):
                 message.body,
                 self.turn.now_ms,
                 message.persistent,
+                message.died,
             )
             if binding.exchange is not None:
                 queues = self.destinations(binding.exchange, message)
