@@ -286,12 +286,14 @@ class ClassicQueue(ChunkedQueue):
             return True
         if not self.consumers:
             return False
+        ready = self.ready
+        turns = self.turns
         handed: i64 = 0
         while handed < limit:
-            sequence = self.first()
+            sequence = ready.first()
             if sequence == NOTHING:
                 return False
-            consumer = self.turns.next()
+            consumer = turns.next()
             if consumer is None:
                 return False
             message = self.take(sequence)
@@ -306,7 +308,7 @@ class ClassicQueue(ChunkedQueue):
             if count != 0:
                 self.redelivered += 1
             handed += 1
-        return self.first() != NOTHING
+        return ready.first() != NOTHING
 
     def get(self, no_ack: bool) -> Message | None:
         """Take one message for basic.get; `taken_sequence` and `taken_count` go with it."""
