@@ -84,6 +84,7 @@ BAD: list[tuple[str, object, str]] = [
     ("ha-params", 0, "ha-params"),
     ("ha-params", [5], "ha-params"),
     ("ha-params", True, "ha-params"),
+    ("ha-params", ["rabbit@a"] * 256, "ha-params"),
     ("expires", True, "True is not a valid queue expiry"),
     ("delayed-message", 1, "delayed-message"),
     ("ha-params", {}, "ha-params"),

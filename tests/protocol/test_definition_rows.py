@@ -7,7 +7,7 @@ loads it by the setting `load_definitions`.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -90,13 +90,16 @@ def test_b75_what_the_file_declares_is_there_and_routes(loaded: BrokerProcess) -
     connection.close()
 
 
-def test_b75_the_same_file_at_the_next_start_changes_nothing(loaded: BrokerProcess) -> None:
+@pytest.mark.parametrize("again", [BrokerProcess.restart, BrokerProcess.crash])
+def test_b75_the_same_file_at_the_next_start_changes_nothing(
+    loaded: BrokerProcess, again: Callable[[BrokerProcess], BrokerProcess]
+) -> None:
     connection = connect(loaded)
     connection.call(1, "confirm.select")
     connection.send(publish(1, "", "orders-q", b"kept", delivery_mode=2))
     connection.expect(1, "basic.ack")
     connection.close()
-    loaded.restart()
+    again(loaded)
     connection = connect(loaded)
     got = connection.get(1, "orders-q")
     assert got is not None

@@ -20,6 +20,9 @@ NUMBER_MAX: Final = 2**53 - 1
 
 _SEGMENT_BYTES_MAX: Final = 3_000_000_000
 
+#: Names in `ha-params`: a record of the journal must hold them.
+_NODES_MAX: Final = 255
+
 #: The least and most of each numeric key, and what its value is called.
 _NUMBERS: Final[dict[str, tuple[int, int, str]]] = {
     "message-ttl": (0, TTL_MS_MAX, "message TTL"),
@@ -193,7 +196,7 @@ def _are_nodes(value: object) -> bool:
     for name in value:
         if not isinstance(name, str) or not _is_short(name):
             return False
-    return True
+    return len(value) <= _NODES_MAX
 
 
 def _is_short(text: str) -> bool:
