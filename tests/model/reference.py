@@ -429,8 +429,8 @@ class Reference(Topology):
             queues = [queue for queue in one.queues if not queue.deleted]
             if one.mandatory and not queues:
                 self._return(at, one.message)
-            # What the commit requeues belongs before: the last may be handed out first.
-            accepted, _ = self._enqueue_all(queues, one.message, at_once=not settles)
+            # What the commit requeues may go first, and a refusal ends this channel's consumers.
+            accepted, _ = self._enqueue_all(queues, one.message, at_once=False)
             all_accepted = all_accepted and accepted
         for settle in settles:
             self._settle(list(settle.deliveries.values()), settle.how)

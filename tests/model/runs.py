@@ -25,7 +25,7 @@ from model.machine import STEPS, Machine
 from model.reference import Reference
 
 STEPS_PER_EXAMPLE = 50
-EXAMPLES_PER_SEED = 100
+EXAMPLES_PER_SEED = 20
 
 SETTINGS = settings(
     max_examples=EXAMPLES_PER_SEED,
@@ -37,20 +37,23 @@ SETTINGS = settings(
 )
 
 
-def run(steps: int, first_seed: int, *, shrink: bool = True) -> int:
-    """Run seeds until so many steps are taken; return the number of the last seed.
+def run(wanted: int, first_seed: int, *, shrink: bool = True) -> int:
+    """Run seeds until so many steps are taken in all; return the number of the last seed.
 
     Raises: Difference, after hypothesis printed the shortest steps to it.
     """
     phases = (Phase.generate, Phase.shrink) if shrink else (Phase.generate,)
-    Machine.steps.clear()
-    Reference.seen.clear()
     number = first_seed - 1
-    while sum(Machine.steps.values()) < steps:
+    while taken() < wanted:
         number += 1
         seeded = seed(number)(type("Machine", (Machine,), {}))
         run_state_machine_as_test(seeded, settings=settings(SETTINGS, phases=phases))
     return number
+
+
+def taken() -> int:
+    """How many steps were taken."""
+    return sum(Machine.steps.values())
 
 
 def never() -> list[str]:
@@ -76,8 +79,7 @@ def main() -> int:
         _tell("rules", Machine.steps)
         _tell("seen", Reference.seen)
         _say(f"never taken: {', '.join(never()) or 'no rule'}")
-        steps = sum(Machine.steps.values())
-        _say(f"{steps} steps in {time.monotonic() - start:.0f} s, {differences} differences")
+        _say(f"{taken()} steps in {time.monotonic() - start:.0f} s, {differences} differences")
     return 0
 
 

@@ -274,9 +274,13 @@ class ClassicQueue(ChunkedQueue):
             if expiry.heap and expiry.heap[0][0] < now_ms:
                 return False
         if self.shrinks:
-            self._drop_head(SLICE_MESSAGES)
-            self.shrinks = self._over()
+            self._shrink()
         return not self.shrinks
+
+    def _shrink(self) -> None:
+        """Drop a slice of what is too much though nothing was published."""
+        self._drop_head(SLICE_MESSAGES)
+        self.shrinks = self._over()
 
     # -- consuming --------------------------------------------------------------------------------
 
@@ -418,8 +422,8 @@ class ClassicQueue(ChunkedQueue):
         if self.special:
             self._note_deadline(item.sequence, message)
             if not self.rejects and self._over():
-                self.expire(self.turn.now_ms, SLICE_MESSAGES)
-                self._drop_head(SLICE_MESSAGES)
+                # Not before all that comes back with it is here: the first of all goes first.
+                self.shrinks = True
         if not self.listed:
             self.mark()
 
