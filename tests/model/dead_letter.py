@@ -13,9 +13,13 @@ DEATH_HEADERS = ("x-death", "x-first-death-", "x-last-death-")
 
 
 def died(queue: Queue, message: Message, reason: str, exchange: str, now_ms: int) -> Message:
-    """The message as it is published again."""
+    """The message as it is published again.
+
+    Not to the keys of its BCC, which are gone with that header; RabbitMQ keeps them
+    (docs/compatibility.md).
+    """
     key = queue.arguments.get("x-dead-letter-routing-key")
-    keys, hidden = ((key,), ()) if key is not None else (message.keys, message.hidden)
+    keys = (key,) if key is not None else message.keys
     new = Death(
         queue.name, reason, 1, now_ms // 1000, message.exchange, message.keys,
         message.properties.get("expiration"),
@@ -38,7 +42,7 @@ def died(queue: Queue, message: Message, reason: str, exchange: str, now_ms: int
         headers.pop("CC", None)
     headers["x-death"] = [death.entry() for death in deaths]
     _tell_of("last", headers, new, message.exchange)
-    return Message(message.body, exchange, keys, properties, hidden, deaths)
+    return Message(message.body, exchange, keys, properties, deaths=deaths)
 
 
 def _tell_of(which: str, headers: dict[str, Any], death: Death, exchange: str) -> None:

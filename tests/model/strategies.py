@@ -30,6 +30,7 @@ PATTERNS = st.sampled_from(["", "a", "b", "a.b", "a.*", "*", "#", "a.#", "#.b.#"
 HEADERS: list[dict[str, Any]] = [
     {}, {"a": 1}, {"a": 1, "b": "x"}, {"b": "x", "x-c": True}, {"a": 2, "b": None},
     {"x-death": "mine", "x-first-death-queue": "mine"},
+    {"CC": ["q2", "a.b"]}, {"BCC": ["q3"]}, {"CC": ["q1"], "BCC": ["q4", "a"], "a": 1},
 ]  # fmt: skip
 MATCHES: list[dict[str, Any]] = [
     {}, {"x-match": "any", "a": 1, "b": "x"}, {"x-match": "all", "a": 1, "b": "x"}, {"a": None},
