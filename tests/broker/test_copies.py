@@ -57,6 +57,19 @@ def test_a_key_that_is_no_text_is_refused() -> None:
         copy_keys(raw)
 
 
+@pytest.mark.parametrize(
+    ("headers", "may"),
+    [
+        ({"CC": []}, True),
+        ({"a": 1, "BCC": []}, True),
+        ({"a": {"CC": []}, "CCC-1": 2, "cc": 3, "": 4}, False),
+        ({"task": "CC", "Content": "x"}, False),
+    ],
+)
+def test_headers_without_copies_are_told_apart(headers: dict[str, object], may: bool) -> None:
+    assert may_name_copies(BasicProperties(headers=headers).encode()) == may
+
+
 @given(st.one_of(st.text(max_size=30), st.from_regex(r"[+-]?\d{1,14}", fullmatch=True)))
 @example("+0")
 @example("-0")
