@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from mypy_extensions import i64
 
 from leveret.errors import PreconditionFailed
 from leveret.limits import EXPIRATION_MS_MAX
-from leveret.wire.properties import property_expiration
+from leveret.wire.properties import EXPIRATION, find_property, property_expiration
+
+_PLUS: Final = 0x2B
+_MINUS: Final = 0x2D
+_ZERO: Final = 0x30
 
 
 def expiration_ms(properties: bytes) -> i64:
@@ -14,14 +20,25 @@ def expiration_ms(properties: bytes) -> i64:
 
     What clients publish is a number (`check_expiration`).
     """
-    text = property_expiration(properties)
-    if text is None:
+    at = find_property(properties, EXPIRATION)
+    if at < 0:
         return -1
-    digits = text[1:] if text[:1] in ("+", "-") else text
-    if not (digits.isascii() and digits.isdigit()):
+    position: i64 = at + 1
+    end: i64 = position + i64(properties[at])
+    negative = False
+    if position < end and properties[position] in (_PLUS, _MINUS):
+        negative = properties[position] == _MINUS
+        position += 1
+    if position == end:
         return -1
-    number = int(text)
-    return number if 0 <= number <= EXPIRATION_MS_MAX else -1
+    number: i64 = 0
+    while position < end:
+        digit: i64 = i64(properties[position]) - _ZERO
+        number = number * 10 + digit
+        if digit < 0 or digit > 9 or number > EXPIRATION_MS_MAX:
+            return -1
+        position += 1
+    return -1 if negative and number > 0 else number
 
 
 def check_expiration(properties: bytes) -> None:
