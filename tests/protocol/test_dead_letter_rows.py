@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import raw
+from brokers import Client
 
 
 def dlx(exchange: str, key: str | None = None, **more: object) -> dict[str, Any]:
@@ -95,6 +96,22 @@ def test_b67_requeue_makes_room(connection: raw.Connection, name: str) -> None:
     connection.send(raw.publish(1, "", name, b"new"))
     connection.send(raw.method(1, "basic.nack", delivery_tag=held.delivery_tag, requeue=True))
     assert connection.drain(1, name) == [b"new"]
+
+
+def test_b67_requeue_makes_room_before_what_comes_behind_it(whole: Client, name: str) -> None:
+    """67: also where a get comes in one piece with the requeue."""
+    connection = whole()
+    connection.declare(1, name, exclusive=True, arguments={"x-max-length": 1})
+    connection.send(raw.publish(1, "", name, b"old"))
+    held = connection.get(1, name, no_ack=False)
+    assert held is not None
+    connection.send(
+        raw.publish(1, "", name, b"new"),
+        raw.method(1, "basic.nack", delivery_tag=held.delivery_tag, requeue=True),
+        raw.method(1, "basic.get", queue=name, no_ack=True),
+    )
+    assert connection.expect(1, "basic.get-ok").body == b"new"
+    assert connection.drain(1, name) == []
 
 
 # -- 63: delivery limit

@@ -320,6 +320,8 @@ class ClassicQueue(ChunkedQueue):
         if self.special:
             # All of it: what is got here must not have expired.
             self.expire(self.turn.now_ms, self.ready.count())
+            while self.shrinks:
+                self._shrink()
         sequence = self.first()
         if sequence == NOTHING:
             return None
