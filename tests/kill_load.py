@@ -11,7 +11,7 @@ import random
 import selectors
 import socket
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import raw
@@ -30,11 +30,10 @@ TOPICS: Final = {"a.b": ("q1", "q2"), "a.c": ("q1",), "x.b": ("q2",), "z": ()}
 FANOUT: Final = ("q1", "q3", STREAM)
 
 
-class Client:
+class Pumped:
     """One connection: `pump` sends what may be sent, `hear` takes what came."""
 
-    def __init__(self, uri: str, book: Book, seed: int, *channels: int) -> None:
-        self.book = book
+    def __init__(self, uri: str, seed: int, *channels: int) -> None:
         self.random = random.Random(seed)
         self.raw = raw.connect(uri)
         for channel in channels:
@@ -88,6 +87,14 @@ class Client:
     def hear(self, got: raw.Method) -> None:
         """Take a method."""
         raise AssertionError(f"nothing should come here: {got}")
+
+
+class Client(Pumped):
+    """One that notes in the book what it sends."""
+
+    def __init__(self, uri: str, book: Book, seed: int, *channels: int) -> None:
+        super().__init__(uri, seed, *channels)
+        self.book = book
 
     # -- messages ----------------------------------------------------------------------------------
 
@@ -339,7 +346,7 @@ class Definer(Client):
         self.idle = True
 
 
-def run_until(clients: list[Client], done: Callable[[], bool]) -> None:
+def run_until(clients: Sequence[Pumped], done: Callable[[], bool]) -> None:
     """Let the clients work until `done`, which is asked after each piece of input."""
     with selectors.DefaultSelector() as selector:
         for client in clients:
