@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
@@ -21,10 +22,16 @@ EXPECTED = expected.read()
 
 
 @pytest.mark.parametrize("script", SCRIPTS.values(), ids=SCRIPTS.keys())
-def test_no_unexpected_difference(script: Script, rabbitmq: Host, leveret: Host) -> None:
+def test_no_unexpected_difference(
+    script: Script, rabbitmq: Host, leveret: Host, record_property: Callable[[str, int], None]
+) -> None:
     with ThreadPoolExecutor(2) as pool:
         theirs, ours = pool.map(script.run, (rabbitmq, leveret))
-    faults = expected.judge(script.name, differences(theirs, ours), EXPECTED)
+    found = differences(theirs, ours)
+    faults = expected.judge(script.name, found, EXPECTED)
+    record_property("lines", len(theirs))
+    record_property("differences", len(found))
+    record_property("faults", len(faults))
     if faults:
         pytest.fail("\n".join([*faults, "= RabbitMQ:", *theirs]), pytrace=False)
 

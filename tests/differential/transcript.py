@@ -25,6 +25,9 @@ NOW_SECONDS: Final = 600
 #: so that each is one difference and not a hundred: where a script asks for `extras`.
 EXTRA: Final = re.compile("x-last-death-|x-stream-timestamp")
 
+#: What RabbitMQ says of a vhost that is being deleted, now this and now that.
+GONE: Final = re.compile(r"(vhost '[^']*') is (?:deleted|down)")
+
 #: Names that a broker makes up.
 GENERATED: Final = re.compile(r"amq\.rabbitmq\.reply-to\.[\w.=+/-]+|amq\.(?:gen|ctag)-[\w=+/-]*")
 
@@ -117,7 +120,7 @@ class Transcript:
 
     def add(self, line: str) -> None:
         """Add a line, normalised."""
-        line = line.replace(self.prefix, "")
+        line = GONE.sub(r"\1 is deleted or down", line.replace(self.prefix, ""))
         self.lines.append(GENERATED.sub(self._name, line))
 
     def _name(self, found: re.Match[str]) -> str:

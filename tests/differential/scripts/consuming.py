@@ -582,3 +582,76 @@ def consumer_arguments_unknown(s: Stage) -> None:
     a.consume(queue, "t", arguments={"x-foo": [1, None], "x-cancel-on-ha-failover": True})
     a.delivered()
     a.consume(queue, "u", arguments={"x-stream-offset": "first"})
+
+
+@script(52)
+def get_beside_an_exclusive_consumer(s: Stage) -> None:
+    a, queue = filled(s)
+    a.qos(1)
+    a.consume(queue, "1", exclusive=True)
+    a.publish("", queue, "1")
+    a.delivered()
+    a.publish("", queue, "2")
+    a.get(queue)
+
+
+@script(56, 62)
+def priority_and_prefetch(s: Stage) -> None:
+    a, queue = filled(s)
+    a.qos(2)
+    a.consume(queue, "low")
+    a.qos(1)
+    a.consume(queue, "high", arguments={"x-priority": 1})
+    for body in "1234":
+        a.publish("", queue, body)
+    a.delivered(3)
+    a.ack(1)
+    a.delivered()
+    a.count(queue, 0)
+
+
+@script(59)
+def requeue_of_two_channels(s: Stage) -> None:
+    peer = s.peer()
+    a, b = peer.channel(1), peer.channel(2)
+    queue = s.name("q")
+    a.declare(queue, exclusive=True)
+    for body in "1234":
+        a.publish("", queue, body)
+    a.count(queue, 4)
+    a.get(queue, no_ack=False)
+    b.get(queue, no_ack=False)
+    a.get(queue, no_ack=False)
+    b.get(queue, no_ack=False)
+    b.close()
+    a.count(queue, 2)
+    a.get(queue, no_ack=False)
+    a.nack(0, multiple=True)
+    a.count(queue, 4)
+    a.drain(queue)
+
+
+@script(60)
+def recover_and_ack(s: Stage) -> None:
+    a, queue = filled(s, "12")
+    a.get(queue, no_ack=False)
+    a.call("basic.recover", requeue=True)
+    a.ack(1)
+    a.sync()
+
+
+@script(56)
+def prefetch_of_the_greatest_number(s: Stage) -> None:
+    a, queue = filled(s, "12")
+    a.qos(65_535)
+    a.consume(queue)
+    a.delivered(2)
+
+
+@script(55)
+def large_bodies_in_order(s: Stage) -> None:
+    a, queue = filled(s)
+    a.consume(queue, no_ack=True)
+    for size in (0, 1, 131_063, 131_064, 131_065, 300_000):
+        a.publish("", queue, b"x" * size)
+    a.delivered(6)

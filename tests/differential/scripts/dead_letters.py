@@ -430,3 +430,144 @@ def priorities_and_expiry(s: Stage) -> None:
     a.publish("", queue, "low", priority=1, expiration="50")
     a.publish("", queue, "high", priority=5, expiration="400")
     a.delivered(2)
+
+
+@script(67)
+def reject_publish_by_bytes(s: Stage) -> None:
+    a = s.channel()
+    arguments = {"x-max-length-bytes": 10, "x-overflow": "reject-publish"}
+    a.declare(s.name("q"), exclusive=True, arguments=arguments)
+    a.confirm()
+    for body in ("12345678", "9012", "34", "5"):
+        a.publish("", s.name("q"), body)
+        a.confirmed()
+    a.drain(s.name("q"))
+
+
+@script(67)
+def reject_publish_of_none(s: Stage) -> None:
+    a = s.channel()
+    arguments = {"x-max-length": 0, "x-overflow": "reject-publish"}
+    a.declare(s.name("q"), exclusive=True, arguments=arguments)
+    a.confirm()
+    a.publish("", s.name("q"), "1")
+    a.confirmed()
+
+
+@script(67)
+def length_and_bytes(s: Stage) -> None:
+    a = s.channel()
+    queue, dead = dead_letter(s, a, x_max_length=3, x_max_length_bytes=10)
+    for body in ("1", "2", "3", "4", "12345678"):
+        a.publish("", queue, body)
+    a.count(dead, 3)
+    a.drain(dead)
+    a.drain(queue)
+
+
+@script(67, 59)
+def length_and_a_slow_consumer(s: Stage) -> None:
+    a = s.channel()
+    queue, dead = dead_letter(s, a, x_max_length=1)
+    a.qos(1)
+    a.consume(queue)
+    for body in "1234":
+        a.publish("", queue, body)
+    a.delivered()
+    a.count(dead, 2)
+    a.drain(dead)
+    a.ack(1)
+    a.delivered()
+
+
+@script(68)
+def from_three_queues(s: Stage) -> None:
+    a = s.channel()
+    a.declare(s.name("end"), exclusive=True)
+    following = s.name("end")
+    for name, extra in (("3", {"x-max-length": 0}), ("2", {"x-message-ttl": 20}), ("1", {})):
+        arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": following}
+        a.declare(s.name(name), exclusive=True, arguments=arguments | extra)
+        following = s.name(name)
+    a.publish("", s.name("1"), "x", headers={"h": 1})
+    a.reject(a.get(s.name("1"), no_ack=False).tag, requeue=False)
+    a.count(s.name("end"), 1)
+    a.get(s.name("end"))
+
+
+@script(68)
+def expired_and_rejected_in_turn(s: Stage) -> None:
+    a = s.channel()
+    queue, dead = dead_letter(s, a, x_message_ttl=60_000)
+    a.publish("", queue, "rejected", expiration="50000")
+    a.reject(a.get(queue, no_ack=False).tag, requeue=False)
+    a.publish("", queue, "expired", expiration="1")
+    a.count(dead, 2)
+    a.drain(dead)
+
+
+@script(70)
+def exchange_without_a_queue(s: Stage) -> None:
+    a = s.channel()
+    a.exchange(s.name("x"), "fanout", auto_delete=True)
+    a.declare(s.name("q"), exclusive=True, arguments={"x-dead-letter-exchange": s.name("x")})
+    a.publish("", s.name("q"), "x")
+    a.reject(a.get(s.name("q"), no_ack=False).tag, requeue=False)
+    a.count(s.name("q"))
+
+
+@script(70)
+def exchange_with_an_alternate(s: Stage) -> None:
+    a = s.channel()
+    a.exchange(s.name("other"), "fanout")
+    a.exchange(s.name("x"), "direct", arguments={"alternate-exchange": s.name("other")})
+    a.declare(s.name("dead"), exclusive=True)
+    a.bind(s.name("dead"), s.name("other"))
+    a.declare(s.name("q"), exclusive=True, arguments={"x-dead-letter-exchange": s.name("x")})
+    a.publish("", s.name("q"), "x")
+    a.reject(a.get(s.name("q"), no_ack=False).tag, requeue=False)
+    a.count(s.name("dead"), 1)
+    a.drain(s.name("dead"))
+    a.call("exchange.delete", exchange=s.name("x"))
+    a.call("exchange.delete", exchange=s.name("other"))
+
+
+@script(70)
+def headers_exchange(s: Stage) -> None:
+    a = s.channel()
+    a.exchange(s.name("x"), "headers", auto_delete=True)
+    for reason in ("rejected", "expired"):
+        a.declare(s.name(reason), exclusive=True)
+        arguments = {"x-match": "all-with-x", "x-first-death-reason": reason}
+        a.bind(s.name(reason), s.name("x"), arguments=arguments)
+    a.declare(s.name("q"), exclusive=True, arguments={"x-dead-letter-exchange": s.name("x")})
+    a.publish("", s.name("q"), "1")
+    a.reject(a.get(s.name("q"), no_ack=False).tag, requeue=False)
+    a.count(s.name("rejected"), 1)
+    a.publish("", s.name("q"), "2", expiration="1")
+    a.count(s.name("expired"), 1)
+    for reason in ("rejected", "expired"):
+        a.drain(s.name(reason))
+
+
+@script(66)
+def expiry_of_what_was_requeued(s: Stage) -> None:
+    a = s.channel()
+    queue, dead = dead_letter(s, a)
+    a.publish("", queue, "1", expiration="200")
+    got = a.get(queue, no_ack=False)
+    a.reject(got.tag)
+    a.count(dead, 1)
+    a.get(dead)
+
+
+@script(54, 69)
+def consumer_of_a_deleted_dead_letter_queue(s: Stage) -> None:
+    a = s.channel()
+    queue, dead = dead_letter(s, a)
+    a.consume(dead, "dead")
+    a.call("queue.delete", queue=dead)
+    a.hear()
+    a.publish("", queue, "x")
+    a.reject(a.get(queue, no_ack=False).tag, requeue=False)
+    a.count(queue)

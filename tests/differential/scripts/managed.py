@@ -351,3 +351,102 @@ def password_hash_imported(s: Stage) -> None:
     s.api("PUT", "/api/permissions/%2F/{s}u", {"configure": "", "write": "", "read": ""})
     peer = s.peer(raw.Login(user=s.name("u"), password="test12"))
     peer.channel(1).sync()
+
+
+@script(74)
+def permissions_taken_away(s: Stage) -> None:
+    a = s.channel(user(s, ".*", ".*", ".*"))
+    a.declare(s.name("q"), exclusive=True)
+    a.close()
+    s.api("DELETE", "/api/permissions/%2F/{s}u")
+    a.declare(s.name("p"))
+    a.publish("", s.name("q"), "x")
+    a.hear()
+    a.consume(s.name("q"))
+
+
+@script(3, 74)
+def user_deleted(s: Stage) -> None:
+    login = user(s, ".*", ".*", ".*")
+    peer = s.peer(login)
+    peer.channel(1).declare(s.name("q"), auto_delete=True)
+    s.api("DELETE", "/api/users/{s}u")
+    s.api("DELETE", "/api/users/{s}u")
+    again = s.dial()
+    again.raw().start(login)
+    again.hear()
+
+
+@script(3)
+def password_changed(s: Stage) -> None:
+    login = user(s, ".*", ".*", ".*")
+    s.peer(login).close()
+    s.api("PUT", "/api/users/{s}u", {"password": "other", "tags": ""})
+    peer = s.dial()
+    peer.raw().start(login)
+    peer.hear()
+    login.password = "other"
+    s.peer(login).channel(1).sync()
+
+
+@script(3)
+def password_none(s: Stage) -> None:
+    s.api("PUT", "/api/users/{s}u", {"password_hash": "", "tags": ""})
+    peer = s.dial()
+    peer.raw().start(raw.Login(user=s.name("u"), password=""))
+    peer.hear()
+
+
+@script(66)
+def policy_of_ttl(s: Stage) -> None:
+    a = s.channel()
+    a.declare(s.name("dead"), exclusive=True)
+    body = {"pattern": f"^{s.prefix}q", "definition": {
+        "message-ttl": 1, "dead-letter-exchange": "", "dead-letter-routing-key": s.name("dead"),
+    }}  # fmt: skip
+    s.api("PUT", "/api/policies/%2F/{s}p", body)
+    a.declare(s.name("q"), exclusive=True)
+    a.publish("", s.name("q"), "x")
+    a.count(s.name("dead"), 1)
+    a.drain(s.name("dead"))
+    s.api("DELETE", "/api/policies/%2F/{s}p")
+
+
+@script(66)
+def policy_of_ttl_comes_later(s: Stage) -> None:
+    a = s.channel()
+    a.declare(s.name("dead"), exclusive=True)
+    a.declare(s.name("q"), exclusive=True)
+    a.publish("", s.name("q"), "x")
+    a.count(s.name("q"), 1)
+    body = {"pattern": f"^{s.prefix}q", "definition": {
+        "message-ttl": 1, "dead-letter-exchange": "", "dead-letter-routing-key": s.name("dead"),
+    }}  # fmt: skip
+    s.api("PUT", "/api/policies/%2F/{s}p", body)
+    a.count(s.name("dead"), 1)
+    a.drain(s.name("dead"))
+    s.api("DELETE", "/api/policies/%2F/{s}p")
+
+
+@script(33)
+def policy_of_exchanges_alone(s: Stage) -> None:
+    a = s.channel()
+    policy(s, {"max-length": 1}, **{"apply-to": "exchanges"})
+    policy(s, {"alternate-exchange": "amq.fanout"}, **{"apply-to": "exchanges"})
+    a.declare(s.name("q"), exclusive=True)
+    a.exchange(s.name("x"), auto_delete=True)
+    a.bind(s.name("q"), "amq.fanout")
+    a.publish(s.name("x"), "k", "unmatched")
+    a.drain(s.name("q"))
+    s.api("DELETE", "/api/policies/%2F/{s}p")
+
+
+@script(74)
+def exchange_to_exchange_rights(s: Stage) -> None:
+    owner, a = s.channel(), s.channel(user(s, "", f"^{s.prefix}w", f"^{s.prefix}r"))
+    for name in ("w", "r"):
+        owner.exchange(s.name(name), "fanout")
+    for destination, source in (("w", "r"), ("r", "w"), ("w", "w"), ("r", "r")):
+        a.call("exchange.bind", destination=s.name(destination), source=s.name(source))
+    for name in ("w", "r"):
+        owner.call("exchange.delete", exchange=s.name(name))

@@ -151,3 +151,56 @@ def prefetch_waits_for_the_commit(s: Stage) -> None:
     a.rest()
     a.call("tx.commit")
     a.delivered()
+
+
+@script(26, 29)
+def rejected_by_a_full_queue(s: Stage) -> None:
+    a = s.channel()
+    arguments = {"x-max-length": 1, "x-overflow": "reject-publish"}
+    a.declare(s.name("q"), exclusive=True, arguments=arguments)
+    a.call("tx.select")
+    a.publish("", s.name("q"), "1")
+    a.call("tx.commit")
+    a.publish("", s.name("q"), "2")
+    a.call("tx.commit")
+    a.drain(s.name("q"))
+
+
+@script(29)
+def publish_to_a_deleted_queue(s: Stage) -> None:
+    a = s.channel()
+    a.declare(s.name("q"))
+    a.call("tx.select")
+    a.publish("", s.name("q"), "1", mandatory=True)
+    a.call("queue.delete", queue=s.name("q"))
+    a.call("tx.commit")
+    a.rest()
+
+
+@script(29)
+def ack_several_in_a_transaction(s: Stage) -> None:
+    a = s.channel()
+    a.declare(s.name("q"), exclusive=True)
+    for body in "1234":
+        a.publish("", s.name("q"), body)
+    a.call("tx.select")
+    for _ in range(4):
+        a.get(s.name("q"), no_ack=False)
+    a.ack(2)
+    a.ack(3, multiple=True)
+    a.call("tx.commit")
+    a.nack(0, multiple=True)
+    a.call("tx.commit")
+    a.count(s.name("q"), 1)
+    a.drain(s.name("q"))
+
+
+@script(28, 29)
+def confirms_are_refused_and_the_transaction_is_gone(s: Stage) -> None:
+    a = s.channel()
+    a.declare(s.name("q"), exclusive=True)
+    a.call("tx.select")
+    a.publish("", s.name("q"), "1")
+    a.confirm()
+    a.count(s.name("q"))
+    a.call("tx.commit")
