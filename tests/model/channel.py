@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from model.exchange import Exchange
 from model.heard import At
 from model.queue import Consumer, Entry, Message, Queue
 
@@ -32,11 +33,12 @@ class Confirm:
 
 @dataclass
 class Publish:
-    """A publish that waits for its commit."""
+    """A publish that waits for its commit; `exchange` is none for the default one."""
 
     message: Message
     queues: list[Queue]
     mandatory: bool
+    exchange: Exchange | None
 
 
 @dataclass

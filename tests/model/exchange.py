@@ -6,10 +6,22 @@ Every message is held against every binding; nothing is indexed or remembered.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from model.queue import Message
 
 #: The name of the default exchange.
 DEFAULT = ""
+DELAYED = "x-delayed-message"
+HISTORY = "x-recent-history"
+#: How many messages an exchange with a history keeps.
+HISTORY_LENGTH = 2
+#: What an exchange of a type must be declared with.
+TYPE_ARGUMENTS: dict[str, dict[str, Any]] = {
+    DELAYED: {"x-delayed-type": "topic"},
+    HISTORY: {"x-recent-history-length": HISTORY_LENGTH},
+}
 
 
 @dataclass(frozen=True)
@@ -34,19 +46,34 @@ class Exchange:
     internal: bool = False
     alternate: str = ""
     bindings: list[Binding] = field(default_factory=list)
+    history: list[Message] = field(default_factory=list)
+
+    def keep(self, message: Message) -> None:
+        """Remember a message, if the exchange does so."""
+        if self.kind == HISTORY:
+            self.history = [*self.history, message][-HISTORY_LENGTH:]
 
     def matching(self, key: str, headers: dict[str, Any]) -> list[Binding]:
         """The bindings that a message with this key matches."""
         return [binding for binding in self.bindings if self._matches(binding, key, headers)]
 
     def _matches(self, binding: Binding, key: str, headers: dict[str, Any]) -> bool:
-        if self.kind == "fanout":
+        if self.kind in ("fanout", HISTORY):
             return True
         if self.kind == "direct":
             return binding.key == key
-        if self.kind == "topic":
+        if self.kind in ("topic", DELAYED):
             return topic_matches(words(binding.key), words(key))
         return headers_match(dict(binding.arguments), headers)
+
+
+@dataclass
+class Waiting:
+    """A message that an exchange delays."""
+
+    due_ms: int
+    exchange: Exchange
+    message: Message
 
 
 def words(key: str) -> list[str]:

@@ -13,7 +13,7 @@ import functools
 import random
 from collections import Counter
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeVar
 
 from hypothesis import strategies as st
@@ -22,7 +22,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from core import Node, Peer
 from leveret.store.disks.recording import Image, RecordingDisk
 from model import strategies as some
-from model.exchange import Binding, Exchange
+from model.exchange import TYPE_ARGUMENTS, Binding, Exchange
 from model.heard import At, Difference
 from model.queue import Consumer, Message, Queue
 from model.reference import Reference
@@ -86,6 +86,8 @@ class Machine(RuleBasedStateMachine):
 
     #: How often each rule ran, over all runs.
     steps: ClassVar[Counter[str]] = Counter()
+    #: What the steps are drawn from.
+    seed: ClassVar[int] = 0
 
     def __init__(self) -> None:
         super().__init__()
@@ -105,6 +107,7 @@ class Machine(RuleBasedStateMachine):
         for name in some.QUEUE_NAMES:
             self.declare_as(at, name, data.draw(some.FIRST_VARIANTS, label=name))
             self.bind_to(at, Binding("amq.fanout", True, name, ""))
+        self.bind_to(at, Binding("delayed1", True, "q1", "#"))
 
     @rule(data=st.data())
     def take(self, data: st.DataObject) -> None:
@@ -164,6 +167,8 @@ class Machine(RuleBasedStateMachine):
     def finish(self) -> None:
         """End a step: replies may wait for a sync, and then all must be told."""
         if self.model.awaited:
+            # What is sealed holds the end of all that was handed out without an ack to come.
+            self.model.hand_out()
             self.node.sync()
             self.model.synced()
             self.listen()
@@ -246,7 +251,8 @@ class Machine(RuleBasedStateMachine):
     def make_exchange(self, at: At, exchange: Exchange) -> None:
         """Declare an exchange."""
         arguments = {"alternate-exchange": exchange.alternate} if exchange.alternate else {}
-        exchange = Exchange(**{**vars(exchange), "bindings": []})
+        arguments |= TYPE_ARGUMENTS.get(exchange.kind, {})
+        exchange = replace(exchange, bindings=[], history=[])
         self.call(
             at, lambda: self.model.declare_exchange(at, exchange), "exchange.declare",
             exchange=exchange.name, type=exchange.kind, durable=exchange.durable,
@@ -268,6 +274,10 @@ class Machine(RuleBasedStateMachine):
         name, values = wire_binding(binding)
         self.call(at, lambda: self.model.bind(at, binding), f"{name}.bind", **values)
 
+    @step(2, at=AT, name=some.QUEUES, key=some.KEYS)
+    def bind_to_history(self, at: At, name: str, key: str) -> None:
+        self.bind_to(at, Binding("history1", True, name, key))
+
     @step(1, at=AT, data=st.data())
     def unbind(self, at: At, data: st.DataObject) -> None:
         made = [one for exchange in self.model.exchanges.values() for one in exchange.bindings]
@@ -285,12 +295,24 @@ class Machine(RuleBasedStateMachine):
         self, at: At, address: tuple[str, str], properties: dict[str, Any], count: int, size: int,
         mandatory: bool,
     ) -> None:  # fmt: skip
+        self.publish_some(at, address, properties, [size] * count, mandatory=mandatory)
+
+    @step(3, at=AT, key=some.KEYS, properties=some.PROPERTIES, delay_ms=some.DELAYS)
+    def publish_later(self, at: At, key: str, properties: dict[str, Any], delay_ms: int) -> None:
+        headers = {**properties.get("headers", {}), "x-delay": delay_ms}
+        self.publish_some(at, ("delayed1", key), {**properties, "headers": headers}, [10])
+
+    def publish_some(
+        self, at: At, address: tuple[str, str], properties: dict[str, Any], sizes: list[int], *,
+        mandatory: bool = False,
+    ) -> None:  # fmt: skip
+        """Publish messages at once."""
         exchange, key = address
         if exchange:
             exchange = self.mostly_there(exchange, self.model.exchanges)
         else:
             key = self.mostly_there(key, self.model.queues)
-        messages = [self.message(exchange, key, properties, size) for _ in range(count)]
+        messages = [self.message(exchange, key, properties, size) for size in sizes]
         data = [
             publish(at[1], exchange, key, one.body, mandatory=mandatory, **properties)
             for one in messages

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -61,6 +61,16 @@ class Message:
         """Its headers."""
         headers: dict[str, Any] = self.properties.get("headers", {})
         return headers
+
+    @property
+    def delay_ms(self) -> int:
+        """How long a delaying exchange keeps it."""
+        return int(self.headers.get("x-delay", 0))
+
+    def after_delay(self) -> Message:
+        """The message when its delay is over: it is not delayed again, and BCC is forgotten."""
+        headers = {**self.headers, "x-delay": -self.delay_ms}
+        return replace(self, properties={**self.properties, "headers": headers}, hidden=())
 
     @property
     def expiration_ms(self) -> int | None:

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from model.channel import Channel, Confirm, Delivery, Publish, Settle
 from model.dead_letter import circle, died
-from model.exchange import DEFAULT
+from model.exchange import DEFAULT, DELAYED, Waiting
 from model.heard import At, Difference, Heard, in_words
 from model.judge import judge_confirms, judge_tags
 from model.queue import Consumer, Entry, Message, Queue
@@ -41,6 +41,8 @@ class Reference(Topology):
         self.channels: dict[At, Channel] = {}
         #: Consumers whose client must be told of their end.
         self.notices: list[Consumer] = []
+        #: Whether the step is at its end, and all that it does is here.
+        self.finishing = False
         #: Messages that died, with their queue and the reason.
         self.dying: list[tuple[Queue, Message, str]] = []
         #: The moment of an expiry that is under way, by which ties are told.
@@ -123,22 +125,34 @@ class Reference(Topology):
     def publish(self, at: At, message: Message, *, mandatory: bool = False) -> None:
         """Take a message."""
         channel = self.channels[at]
-        if message.exchange != DEFAULT:
-            exchange = self.exchanges.get(message.exchange)
-            if exchange is None or exchange.internal:
-                self.refuse(at, 404 if exchange is None else 403)
-                return
-        queues = self.route(message)
-        if channel.mode == "tx":
-            channel.publishes.append(Publish(message, queues, mandatory))
+        exchange = self.exchanges.get(message.exchange)
+        if message.exchange != DEFAULT and (exchange is None or exchange.internal):
+            self.refuse(at, 404 if exchange is None else 403)
             return
-        returned = self._return(at, message) if mandatory and not queues else 0
-        accepted, recorded = self._enqueue_all(queues, message)
+        one = Publish(message, self.route(message), mandatory, exchange)
+        if channel.mode == "tx":
+            channel.publishes.append(one)
+            return
+        accepted, recorded, returned = self._publish(at, one)
         if channel.mode == "confirm":
             channel.published += 1
             channel.confirms[channel.published] = Confirm(
                 "ack" if accepted else "nack", "recorded" if recorded else "memory", returned
             )
+
+    def _publish(self, at: At, one: Publish, *, at_once: bool = True) -> tuple[bool, bool, int]:
+        """Do it; tell whether all took it, whether it is recorded, and its return's place."""
+        message, exchange = one.message, one.exchange
+        if exchange is not None:
+            if exchange.kind == DELAYED and message.delay_ms > 0:
+                if self.exchanges.get(exchange.name) is exchange:
+                    due_ms = self.now_ms + message.delay_ms
+                    self.waiting.append(Waiting(due_ms, exchange, message.after_delay()))
+                return True, exchange.durable, 0
+            exchange.keep(message)
+        queues = [queue for queue in one.queues if not queue.deleted]
+        returned = self._return(at, message) if one.mandatory and not queues else 0
+        return *self._enqueue_all(queues, message, at_once=at_once), returned
 
     def _return(self, at: At, message: Message) -> int:
         event = self.next_reply(at, "basic.return")
@@ -175,7 +189,7 @@ class Reference(Topology):
                 self._die(queue, message, "maxlen")
             return False
         tie = (self.moment, source) if self.moment is not None and source else None
-        at_once = at_once and not queue.ready() and self._surely_ready(queue)
+        at_once = at_once and tie is None and not queue.ready() and self._surely_ready(queue)
         entry = queue.entry_of(message, self.now_ms, tie)
         self._dispatch(queue)
         if at_once and entry in queue.ready():
@@ -203,6 +217,21 @@ class Reference(Topology):
         for entry in sorted(due, key=lambda one: (one.expires_ms, one.place)):
             queue.entries.remove(entry)
             self._die(queue, entry.message, "expired")
+
+    def replay(self, queues: list[Queue], message: Message) -> None:
+        """Put a message of an exchange's history into queues."""
+        self.saw("replayed")
+        self._enqueue_all(queues, message)
+        self.bury()
+
+    def _end_delays(self) -> None:
+        """Route what an exchange delayed until now."""
+        due = [one for one in self.waiting if one.due_ms <= self.now_ms]
+        self.waiting = [one for one in self.waiting if one.due_ms > self.now_ms]
+        for one in sorted(due, key=lambda waiting: waiting.due_ms):
+            self.saw("delayed")
+            for queue in self.route(one.message):
+                self._enqueue(queue, one.message, one.exchange.name)
 
     # -- dead letters ------------------------------------------------------------------------------
 
@@ -311,8 +340,8 @@ class Reference(Topology):
                 continue
             got = event.method
             same = [head for head in queue.heads() if head.message.body == got.body]
-            # Heads of one body came by different ways: the one that is the same, if there is.
-            alike = [one for one in same if not self._wrong(got, one, queue)] or same
+            # Another of the same body may be on its way: what differs is taken when all is here.
+            alike = [one for one in same if self.finishing or not self._wrong(got, one, queue)]
             if alike:
                 self._same_delivery(event.claim(), alike[0], queue)
                 tag = got.delivery_tag
@@ -426,11 +455,8 @@ class Reference(Topology):
         settles, channel.settles = channel.settles, []
         all_accepted = True
         for one in publishes:
-            queues = [queue for queue in one.queues if not queue.deleted]
-            if one.mandatory and not queues:
-                self._return(at, one.message)
             # What the commit requeues may go first, and a refusal ends this channel's consumers.
-            accepted, _ = self._enqueue_all(queues, one.message, at_once=False)
+            accepted, _, _ = self._publish(at, one, at_once=False)
             all_accepted = all_accepted and accepted
         for settle in settles:
             self._settle(list(settle.deliveries.values()), settle.how)
@@ -492,16 +518,6 @@ class Reference(Topology):
 
     # -- time --------------------------------------------------------------------------------------
 
-    def deadlines(self) -> list[int]:
-        """When something ends by itself."""
-        deadlines = [entry.expires_ms for queue in self.queues.values() for entry in queue.entries
-                     if not entry.out and entry.expires_ms is not None]  # fmt: skip
-        for queue in self.queues.values():
-            expires = queue.argument("expires")
-            if expires is not None and not queue.consumers:
-                deadlines.append(queue.used_ms + expires)
-        return deadlines
-
     def on_edge(self) -> bool:
         """Whether a message that is out expires right now: it is open what comes of its return."""
         entries = [entry for queue in self.queues.values() for entry in queue.entries]
@@ -514,6 +530,7 @@ class Reference(Topology):
         self.moment = self.moments
         for queue in list(self.queues.values()):
             self._expire(queue)
+        self._end_delays()
         self.bury()
         self.moment = None
         for queue in list(self.queues.values()):
@@ -524,12 +541,17 @@ class Reference(Topology):
 
     # -- the end of a step -------------------------------------------------------------------------
 
+    def hand_out(self) -> None:
+        """Claim what all queues handed out."""
+        for queue in self.queues.values():
+            self._dispatch(queue)
+
     def finish(self) -> None:
         """Judge what is left of a step."""
-        for _ in self.channels:
+        for turn in range(len(self.channels) + 1):
             # Again, because what one queue hands out may be why another may not.
-            for queue in self.queues.values():
-                self._dispatch(queue)
+            self.finishing = turn > 0
+            self.hand_out()
         for consumer in self.notices:
             event = self.heard.notice(consumer.channel.at, consumer.tag)
             if event is not None:
@@ -547,6 +569,7 @@ class Reference(Topology):
             if queue.ready() and queue.takers():
                 raise Difference(f"not handed out to {queue.takers()[0].tag}: {queue}")
         self.heard = Heard()
+        self.finishing = False
 
     # -- what a stop leaves ------------------------------------------------------------------------
 
@@ -555,12 +578,14 @@ class Reference(Topology):
         kept = Reference(self.now_ms)
         for name, exchange in self.exchanges.items():
             if exchange.durable:
-                kept.exchanges[name] = replace(exchange, bindings=[])
+                kept.exchanges[name] = replace(exchange, bindings=[], history=[])
         kept.queues = {one.name: one.kept() for one in self.queues.values() if one.recorded}
         for exchange in self.exchanges.values():
             for binding in exchange.bindings:
                 if kept.bindable(binding):
                     kept.exchanges[exchange.name].bindings.append(binding)
+        kept.waiting = [replace(one, exchange=kept.exchanges[one.exchange.name])
+                        for one in self.waiting if one.exchange.durable]  # fmt: skip
         return kept
 
     def started(self, now_ms: int, *, clean: bool) -> None:
@@ -571,4 +596,5 @@ class Reference(Topology):
             for entry in queue.entries:
                 entry.uncertain = entry.uncertain or not clean
             self._settle_down(queue)
+        self._end_delays()
         self.bury()

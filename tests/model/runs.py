@@ -46,6 +46,7 @@ def run(wanted: int, first_seed: int, *, shrink: bool = True) -> int:
     number = first_seed - 1
     while taken() < wanted:
         number += 1
+        Machine.seed = number
         seeded = seed(number)(type("Machine", (Machine,), {}))
         run_state_machine_as_test(seeded, settings=settings(SETTINGS, phases=phases))
     return number
@@ -74,6 +75,7 @@ def main() -> int:
         run(wanted.steps, wanted.seed, shrink=not wanted.no_shrink)
     except Exception:
         differences = 1
+        _say(f"of seed {Machine.seed}")
         raise
     finally:
         _tell("rules", Machine.steps)

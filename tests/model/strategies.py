@@ -23,13 +23,18 @@ class Variant:
 QUEUE_NAMES = ["q1", "q2", "q3", "q4"]
 QUEUES = st.sampled_from(QUEUE_NAMES)
 KINDS = {"direct1": "direct", "topic1": "topic", "fanout1": "fanout", "headers1": "headers"}
-OWN_EXCHANGES = st.sampled_from(sorted(KINDS))
-EXCHANGES = st.sampled_from([*sorted(KINDS), "amq.fanout", "amq.topic", "amq.headers"])
+#: Those that only clients publish to.
+ENTRIES = {"delayed1": "x-delayed-message", "history1": "x-recent-history"}
+ALL_KINDS = KINDS | ENTRIES
+OWN_EXCHANGES = st.sampled_from(sorted(ALL_KINDS))
+INNER_EXCHANGES = st.sampled_from(sorted(KINDS))
+EXCHANGES = st.sampled_from([*sorted(ALL_KINDS), "amq.fanout", "amq.topic", "amq.headers"])
 KEYS = st.sampled_from(["", "a", "b", "a.b", "a.b.c"])
 PATTERNS = st.sampled_from(["", "a", "b", "a.b", "a.*", "*", "#", "a.#", "#.b.#", "*.b.*"])
 HEADERS: list[dict[str, Any]] = [
     {}, {"a": 1}, {"a": 1, "b": "x"}, {"b": "x", "x-c": True}, {"a": 2, "b": None},
     {"x-death": "mine", "x-first-death-queue": "mine"},
+    {"x-delay": 20},
     {"CC": ["q2", "a.b"]}, {"BCC": ["q3"]}, {"CC": ["q1"], "BCC": ["q4", "a"], "a": 1},
 ]  # fmt: skip
 MATCHES: list[dict[str, Any]] = [
@@ -88,18 +93,18 @@ VARIANTS = st.builds(
 FIRST_VARIANTS = st.builds(Variant, durable=st.sampled_from([True, True, False]),
                            arguments=ARGUMENTS)  # fmt: skip
 
-FIRST_EXCHANGES = [Exchange(name, kind) for name, kind in KINDS.items()]
+FIRST_EXCHANGES = [Exchange(name, kind) for name, kind in ALL_KINDS.items()]
 NEW_EXCHANGES = st.one_of(
     st.builds(
         lambda name, durable, internal, alternate: Exchange(
-            name, KINDS[name], durable, not durable, internal, alternate
+            name, ALL_KINDS[name], durable, not durable, internal, alternate
         ),
         OWN_EXCHANGES,
         st.booleans(),
         st.sampled_from([False, False, False, True]),
         st.sampled_from(["", "", "amq.fanout", "direct1", "topic1", "missing"]),
     ),
-    OWN_EXCHANGES.map(lambda name: Exchange(name, KINDS[name])),
+    OWN_EXCHANGES.map(lambda name: Exchange(name, ALL_KINDS[name])),
 )
 
 
@@ -109,7 +114,7 @@ def _binding(source: str, destination: str, key: str, match: dict[str, Any]) -> 
 
 
 BINDINGS = st.builds(
-    _binding, EXCHANGES, st.one_of(QUEUES, QUEUES, OWN_EXCHANGES), PATTERNS,
+    _binding, EXCHANGES, st.one_of(QUEUES, QUEUES, INNER_EXCHANGES), PATTERNS,
     st.sampled_from(MATCHES),
 )  # fmt: skip
 
@@ -118,6 +123,7 @@ TARGETS = st.one_of(
     st.tuples(st.just(""), QUEUES),
     st.tuples(st.just("amq.fanout"), KEYS),
     st.tuples(EXCHANGES, KEYS),
+    st.tuples(st.just("history1"), KEYS),
     st.tuples(st.sampled_from(["missing", "amq.direct"]), KEYS),
 )
 
@@ -132,3 +138,6 @@ PROPERTIES: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
         "timestamp": st.just(1_700_000_000),
     },
 )
+
+#: With an `expiration` too, which counts from the end of the delay.
+DELAYS = st.sampled_from([0, 15, 60, 60, 700])

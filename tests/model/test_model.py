@@ -15,8 +15,9 @@ STEPS_MORE_MAX = 10_000
 SEEN = [
     "ack of a publish", "basic.cancel", "basic.deliver", "basic.get-ok", "circle", "close 403",
     "close 404", "close 405", "close 406", "dead letter", "dead letter of another death",
-    "delivery_limit", "expired", "maxlen", "nack of a publish", "perhaps redelivered",
-    "queue expired", "redelivered", "reject-publish", "reject-publish-dlx", "rejected", "return",
+    "delayed", "delivery_limit", "expired", "maxlen", "nack of a publish", "perhaps redelivered",
+    "queue expired", "redelivered", "reject-publish", "reject-publish-dlx", "rejected", "replayed",
+    "return",
 ]  # fmt: skip
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from model.claims import Claims
-from model.exchange import DEFAULT, Binding, Exchange
+from model.exchange import DEFAULT, Binding, Exchange, Waiting
 from model.heard import At
 from model.queue import Message, Queue
 
@@ -25,6 +25,17 @@ class Topology(Claims):
         super().__init__()
         self.exchanges = {name: Exchange(name, kind) for name, kind in BUILT_IN.items()}
         self.queues: dict[str, Queue] = {}
+        self.waiting: list[Waiting] = []
+
+    def deadlines(self) -> list[int]:
+        """When something ends by itself."""
+        deadlines = [entry.expires_ms for queue in self.queues.values() for entry in queue.entries
+                     if not entry.out and entry.expires_ms is not None]  # fmt: skip
+        for queue in self.queues.values():
+            expires = queue.argument("expires")
+            if expires is not None and not queue.consumers:
+                deadlines.append(queue.used_ms + expires)
+        return deadlines + [one.due_ms for one in self.waiting]
 
     def refuse(self, at: At, code: int) -> None:
         """Claim the close of a channel and end the channel."""
@@ -39,7 +50,7 @@ class Topology(Claims):
     def declare_exchange(self, at: At, exchange: Exchange) -> None:
         """Make an exchange, or find it as it was declared."""
         there = self.exchanges.get(exchange.name)
-        if there is not None and replace(there, bindings=[]) != exchange:
+        if there is not None and replace(there, bindings=[], history=[]) != exchange:
             self.refuse(at, 406)
             return
         self.exchanges.setdefault(exchange.name, exchange)
@@ -48,8 +59,7 @@ class Topology(Claims):
     def delete_exchange(self, at: At, name: str) -> None:
         """Delete an exchange with the bindings from and to it."""
         if name in self.exchanges:
-            del self.exchanges[name]
-            self.unbind_all(False, name)
+            self._delete(name)
         self.answer(at, "exchange.delete-ok", may_wait=True)
 
     def bind(self, at: At, binding: Binding) -> None:
@@ -61,10 +71,20 @@ class Topology(Claims):
             self.refuse(at, 405)
             return
         bindings = self.exchanges[binding.source].bindings
-        if binding not in bindings:
+        new = binding not in bindings
+        if new:
             bindings.append(binding)
         kind = "queue" if binding.to_queue else "exchange"
         self.answer(at, f"{kind}.bind-ok", may_wait=True)
+        for message in self.exchanges[binding.source].history if new else []:
+            if binding.to_queue:
+                self.replay([self.queues[binding.destination]], message)
+            else:
+                self.replay(self.route(message, binding.destination), message)
+
+    def replay(self, queues: list[Queue], message: Message) -> None:
+        """Put a message of an exchange's history into queues."""
+        raise RuntimeError("a broker puts messages into queues")
 
     def unbind(self, at: At, binding: Binding) -> None:
         """Remove a binding; one that is not there is fine."""
@@ -90,8 +110,12 @@ class Topology(Claims):
             return
         source.bindings.remove(binding)
         if source.auto_delete and not source.bindings:
-            del self.exchanges[source.name]
-            self.unbind_all(False, source.name)
+            self._delete(source.name)
+
+    def _delete(self, name: str) -> None:
+        gone = self.exchanges.pop(name)
+        self.waiting = [one for one in self.waiting if one.exchange is not gone]
+        self.unbind_all(False, name)
 
     def unbind_all(self, to_queue: bool, name: str) -> None:
         for exchange in list(self.exchanges.values()):
@@ -99,11 +123,11 @@ class Topology(Claims):
                 if binding.to_queue == to_queue and binding.destination == name:
                     self._unbind(binding)
 
-    def route(self, message: Message) -> list[Queue]:
-        """The queues that a message reaches, each once."""
+    def route(self, message: Message, start: str | None = None) -> list[Queue]:
+        """The queues that a message reaches, each once, from its exchange or another."""
         found: dict[Queue, None] = {}
-        seen = {message.exchange}
-        todo = [message.exchange]
+        todo = [message.exchange if start is None else start]
+        seen = set(todo)
         keys = message.keys + message.hidden
         while todo:
             name = todo.pop(0)
