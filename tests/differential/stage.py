@@ -25,7 +25,7 @@ from differential.transcript import Transcript, read_properties, show, show_fiel
 SECONDS_MAX: Final = 8.0
 
 #: How long the counts of a queue may take to become what is waited for.
-SETTLE_SECONDS_MAX: Final = 3.0
+SETTLE_SECONDS_MAX: Final = 5.0
 
 #: What may come at any time, on a channel or (blocked) on the connection.
 UNASKED: Final = {
