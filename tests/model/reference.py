@@ -45,7 +45,7 @@ class Reference(Topology):
         self.finishing = False
         #: Messages that died, with their queue and the reason.
         self.dying: list[tuple[Queue, Message, str]] = []
-        #: The moment of an expiry that is under way, by which ties are told.
+        #: The moment in which letters are handed on, by which ties are told.
         self.moment: int | None = None
         self.moments = 0
 
@@ -221,7 +221,7 @@ class Reference(Topology):
     def replay(self, queues: list[Queue], message: Message) -> None:
         """Put a message of an exchange's history into queues."""
         self.saw("replayed")
-        self._enqueue_all(queues, message)
+        self._enqueue_all(queues, message, at_once=False)
         self.bury()
 
     def _end_delays(self) -> None:
@@ -230,8 +230,7 @@ class Reference(Topology):
         self.waiting = [one for one in self.waiting if one.due_ms > self.now_ms]
         for one in sorted(due, key=lambda waiting: waiting.due_ms):
             self.saw("delayed")
-            for queue in self.route(one.message):
-                self._enqueue(queue, one.message, one.exchange.name)
+            self._enqueue_all(self.route(one.message), one.message, at_once=False)
 
     # -- dead letters ------------------------------------------------------------------------------
 
@@ -246,8 +245,11 @@ class Reference(Topology):
         Dead letters of several publishes that came at once follow all of these; in RabbitMQ, whose
         queues work side by side, any order is possible.
         """
+        self.moments += 1
+        self.moment = self.moments
         while self.dying:
             self._dead_letter(*self.dying.pop(0))
+        self.moment = None
 
     def _dead_letter(self, queue: Queue, message: Message, reason: str) -> None:
         """Hand a message that a queue let go to its dead letter exchange."""
@@ -322,7 +324,7 @@ class Reference(Topology):
             self.answer(at, "basic.get-empty")
             return
         got = self.next_reply(at, "basic.get-ok").claim()
-        entry = next((head for head in heads if head.message.body == got.body), heads[0])
+        entry = next((head for head in heads if not self._wrong(got, head, queue)), heads[0])
         self._same_delivery(got, entry, queue)
         self._take(queue, entry, self.channels[at], got.delivery_tag, None, no_ack)
         if got.message_count != len(queue.ready()):
@@ -526,13 +528,10 @@ class Reference(Topology):
     def pass_time(self, now_ms: int) -> None:
         """Reach a moment: no deadline may lie between."""
         self.now_ms = now_ms
-        self.moments += 1
-        self.moment = self.moments
         for queue in list(self.queues.values()):
             self._expire(queue)
         self._end_delays()
         self.bury()
-        self.moment = None
         for queue in list(self.queues.values()):
             expires = queue.argument("expires")
             if expires is not None and not queue.consumers and queue.used_ms + expires <= now_ms:
