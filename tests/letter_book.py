@@ -2,7 +2,7 @@
 
 A message goes to the queue `work`, which gives its dead letters to the queue `dead`.  Both are
 durable, so one record of the journal moves a letter: it is in one queue or in the other, at any
-moment, and never in both.
+moment, and never in both.  A stream gets each letter too, by the same record.
 
 Invariants: what was confirmed, or seen after a restart, is in `work`, in `dead`, or its ack was
 sent; what a later confirm on the same connection made durable (an ack, a reject, a return) stays
@@ -180,11 +180,13 @@ class LetterBook:
 
     # -- after a restart ---------------------------------------------------------------------------
 
-    def judge(self, waiting: list[Found], dead: list[Found], still: list[Found]) -> None:
-        """Judge both queues after a restart and settle what was open.
+    def judge(
+        self, waiting: list[Found], dead: list[Found], logged: list[str], still: list[Found]
+    ) -> None:
+        """Judge the queues after a restart and settle what was open.
 
         They were read in the order of the parameters: a letter that dies meanwhile is in the first
-        two, and must not be in the third, which is what waits once `dead` was read.
+        two, and must not be in the last, which is what waits once the others were read.
         """
         places: dict[str, str] = {}
         for found in waiting:
@@ -199,8 +201,20 @@ class LetterBook:
         for found in still:
             if places.get(found.id) != WORK:
                 self.fail(f"in both queues, or only now in one: {found}", found.id)
+        self._judge_log(logged, places, {found.id for found in still})
         for one in self.sent.values():
             self._settle(one, places.get(one.id))
+
+    def _judge_log(self, logged: list[str], places: dict[str, str], still: set[str]) -> None:
+        """The stream has what `dead` has or had, each once, and nothing that waits."""
+        ids = set(logged)
+        if len(ids) != len(logged):
+            self.fail(f"twice in the stream: {logged}", WORK)
+        for one in self.sent.values():
+            if (one.buried or places.get(one.id) == DEAD) and one.id not in ids:
+                self.fail(f"in {DEAD} and not in the stream: {one}", one.id)
+        if ids & still or not ids <= set(self.sent):
+            self.fail(f"in the stream, and still waiting or never sent: {ids & still}", WORK)
 
     def _settle(self, one: Letter, place: str | None) -> None:
         if place is None:

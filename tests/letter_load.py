@@ -31,15 +31,22 @@ MARKS: Final = "marks"
 MARK: Final = content(1, b"", properties(delivery_mode=2))
 
 
+#: The stream that gets each dead letter too.
+LOG: Final = "log"
+
+
 def declare(uri: str, **arguments: object) -> None:
     """Declare the queues; what `arguments` says of `work` goes beyond its limits."""
     limits = {"x-max-length": LENGTH_MAX, "x-delivery-limit": DELIVERY_LIMIT}
-    letters = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": DEAD}
+    letters = {"x-dead-letter-exchange": "dlx"}
     with raw.connect(uri) as connection:
         connection.open_channel(1)
         connection.declare(1, WORK, durable=True, arguments=limits | letters | arguments)
-        connection.declare(1, DEAD, durable=True)
         connection.declare(1, MARKS, durable=True)
+        connection.call(1, "exchange.declare", exchange="dlx", type="fanout", durable=True)
+        for queue, type_ in ((DEAD, "classic"), (LOG, "stream")):
+            connection.declare(1, queue, durable=True, arguments={"x-queue-type": type_})
+            connection.call(1, "queue.bind", queue=queue, exchange="dlx")
 
 
 class Filler(Pumped):
@@ -187,13 +194,28 @@ def browsed(connection: raw.Connection, queue: str) -> list[Found]:
     return found
 
 
+def logged(connection: raw.Connection) -> list[str]:
+    """The ids of all that is in the stream."""
+    count = connection.declare(1, LOG, passive=True).message_count
+    connection.open_channel(2)
+    connection.call(2, "basic.qos", prefetch_count=60_000)
+    values = {"queue": LOG, "consumer_tag": "s", "arguments": {"x-stream-offset": "first"}}
+    connection.call(2, "basic.consume", **values)
+    ids = [found_of(connection.expect(2, "basic.deliver")).id for _ in range(count)]
+    connection.send(method(2, "basic.cancel", consumer_tag="s"))
+    while connection.next_method().name != "basic.cancel-ok":  # a letter that came meanwhile
+        pass
+    return ids
+
+
 def judge(uri: str, book: LetterBook) -> None:
-    """Read both queues and judge them."""
+    """Read both queues and the stream, and judge them."""
     with raw.connect(uri) as connection:
         connection.open_channel(1)
         waiting = browsed(connection, WORK)
         dead = browsed(connection, DEAD)
-        book.judge(waiting, dead, browsed(connection, WORK))
+        letters = logged(connection)
+        book.judge(waiting, dead, letters, browsed(connection, WORK))
 
 
 def bury(uri: str, book: LetterBook, seed: int) -> None:
