@@ -138,9 +138,9 @@ def shown(api: Api, path: str, like: dict[str, Any]) -> Body:
     return {name: answer[name] for name in like}
 
 
-def fatten(uri: str, count: int) -> None:
+def fatten(uri: str, count: int, login: raw.Login | None = None) -> None:
     """Publish so much that the journal is full soon."""
-    with raw.connect(uri) as connection:
+    with raw.connect(uri, login) as connection:
         connection.open_channel(1)
         connection.declare(1, "fat", durable=True)
         connection.call(1, "confirm.select")
@@ -201,3 +201,34 @@ def test_who_was_let_in_is_let_in(tmp_path: Path) -> None:
             assert connection.drain(1, "ann-queue") == [b"3", b"4"]
             connection.send(raw.method(1, "queue.declare", queue="other"))
             connection.expect_channel_close(1, 403)
+
+
+@pytest.mark.parametrize("answered", [True, False], ids=["answered", "on its way"])
+def test_a_vhost_goes_whole(tmp_path: Path, answered: bool) -> None:
+    """A deleted vhost takes its queues, bindings and messages along, in one record."""
+    rights = dict.fromkeys(("configure", "write", "read"), ".*")
+    login = raw.Login(vhost="own")
+    with BrokerProcess(tmp_path, settings=SHORT) as broker:
+        for _ in range(2):
+            api = Api(tmp_path / "management.sock")
+            assert api.change("PUT", "/api/vhosts/own", {}) in (201, 204)
+            assert api.change("PUT", "/api/permissions/own/guest", rights) in (201, 204)
+            fatten(broker.uri, 10, login)
+            api.request("DELETE", "/api/vhosts/own")
+            if answered:
+                assert api.getresponse().status == 204
+            broker.kill()
+            api.close()
+            broker.start()
+            api = Api(tmp_path / "management.sock")
+            there = api.ask("GET", "/api/vhosts/own")[0] == 200
+            assert not (there and answered)
+            if there:
+                _, queue = api.ask("GET", "/api/queues/own/fat")
+                assert isinstance(queue, dict)
+                assert queue["messages"] == 10
+                assert api.change("DELETE", "/api/vhosts/own") == 204
+            assert api.ask("GET", "/api/permissions/own/guest")[0] == 404
+            _, queues = api.ask("GET", "/api/queues")
+            assert queues == []
+            api.close()

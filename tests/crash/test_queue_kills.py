@@ -225,6 +225,37 @@ def test_retained_messages(tmp_path: Path) -> None:
             assert waiting(broker, "q") == list(range(sent))
 
 
+# -- policies --------------------------------------------------------------------------------------
+
+#: Policies that let all but ten messages die, or all.
+TOO_LONG: Final = {"max-length": 10}
+TOO_OLD: Final = {"message-ttl": 1}
+
+
+@pytest.mark.parametrize(("definition", "left"), [(TOO_LONG, 10), (TOO_OLD, 0)], ids=["len", "ttl"])
+def test_a_policy_that_drops(tmp_path: Path, definition: dict[str, object], left: int) -> None:
+    """What a new policy lets die is dead-lettered once, over a kill behind the answer."""
+    letters = {"dead-letter-exchange": "", "dead-letter-routing-key": "dead"}
+    policy = {"pattern": "^q$", "definition": definition | letters}
+    count = 1000
+    with BrokerProcess(tmp_path, settings=SHORT) as broker:
+        define(broker, "q")
+        define(broker, "dead")
+        frames = [raw.publish(1, "", "q", message_id=f"{n}", delivery_mode=2) for n in range(count)]
+        publish_all(broker, frames)
+        for _ in range(2):
+            api = Api(tmp_path / "management.sock")
+            assert api.change("PUT", "/api/policies/%2F/drop", policy) in (201, 204)
+            broker.crash()
+            api.close()
+        with Link(broker) as link:
+            counts = (link.declare(1, "q", passive=True).message_count for _ in range(10_000))
+            assert left in counts
+        rest = waiting(broker, "q")
+        assert rest == list(range(count - left, count))
+        assert sorted(waiting(broker, "dead") + rest) == list(range(count))
+
+
 # -- delivery counts -------------------------------------------------------------------------------
 
 LIMIT: Final = 3
