@@ -179,22 +179,19 @@ class Reference(Topology):
     def _enqueue(
         self, queue: Queue, message: Message, source: str = "", *, at_once: bool = True
     ) -> bool:
-        """Put a message at the tail; tell whether the queue took it.
-
-        `at_once` asks that a consumer that can have it gets it before anything else is judged.
-        """
+        """Put a message at the tail, and `at_once` to a consumer; tell whether it was taken."""
         if queue.overflow != "drop-head" and queue.overflows(1, len(message.body)):
             self.saw(queue.overflow)
             if queue.overflow == "reject-publish-dlx":
                 self._die(queue, message, "maxlen")
             return False
         tie = (self.moment, source) if self.moment is not None and source else None
-        at_once = at_once and tie is None and not queue.ready() and self._surely_ready(queue)
+        surely = at_once and tie is None and not queue.ready() and self._surely_ready(queue)
         entry = queue.entry_of(message, self.now_ms, tie)
         self._dispatch(queue)
-        if at_once and entry in queue.ready():
+        if surely and entry in queue.ready():
             raise Difference(f"{message} was not handed out at once: {self.heard.left()}")
-        self._settle_down(queue)
+        self._settle_down(queue, patient=not at_once)
         return True
 
     @staticmethod
@@ -202,18 +199,19 @@ class Reference(Topology):
         """Whether a consumer takes a message whatever other queues hand to its channel."""
         return any(one.no_ack or not one.channel.prefetch for one in queue.takers())
 
-    def _settle_down(self, queue: Queue) -> None:
+    def _settle_down(self, queue: Queue, *, patient: bool = False) -> None:
         """Let go of what is expired, then of what is too much."""
-        self._expire(queue)
+        self._expire(queue, patient=patient)
         while queue.overflow == "drop-head" and queue.overflows():
             entry = queue.ready()[0]
             queue.entries.remove(entry)
             self._die(queue, entry.message, "maxlen")
 
-    def _expire(self, queue: Queue) -> None:
-        due = [entry for entry in queue.entries
-               if not entry.out and entry.expires_ms is not None
-               and entry.expires_ms <= self.now_ms]  # fmt: skip
+    def _expire(self, queue: Queue, *, patient: bool = False) -> None:
+        """Let expire what is due; with patience not what a consumer may still get right now."""
+        last_ms = self.now_ms - (patient and bool(queue.takers()))
+        due = [entry for entry in queue.entries if not entry.out
+               and entry.expires_ms is not None and entry.expires_ms <= last_ms]  # fmt: skip
         for entry in sorted(due, key=lambda one: (one.expires_ms, one.place)):
             queue.entries.remove(entry)
             self._die(queue, entry.message, "expired")
@@ -242,9 +240,12 @@ class Reference(Topology):
     def bury(self) -> None:
         """Hand on what died, and what dies of that.
 
-        Dead letters of several publishes that came at once follow all of these; in RabbitMQ, whose
-        queues work side by side, any order is possible.
+        Dead letters of several publishes that came at once follow all of these; in RabbitMQ any
+        order is possible.
         """
+        for queue in self.queues.values():
+            self._dispatch(queue)
+            self._expire(queue)
         self.moments += 1
         self.moment = self.moments
         while self.dying:
@@ -441,7 +442,7 @@ class Reference(Topology):
             for entry in [one for one in queue.ready() if limit is not None and one.count > limit]:
                 queue.entries.remove(entry)
                 self._die(queue, entry.message, "delivery_limit")
-            self._settle_down(queue)
+            self._settle_down(queue, patient=True)
 
     # -- transactions and confirms -----------------------------------------------------------------
 
@@ -528,8 +529,6 @@ class Reference(Topology):
     def pass_time(self, now_ms: int) -> None:
         """Reach a moment: no deadline may lie between."""
         self.now_ms = now_ms
-        for queue in list(self.queues.values()):
-            self._expire(queue)
         self._end_delays()
         self.bury()
         for queue in list(self.queues.values()):
