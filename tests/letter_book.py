@@ -93,6 +93,8 @@ class LetterBook:
 
     seed: int
     ledger: Ledger
+    #: Whether the oldest is handed out first, whatever its priority.
+    in_order: bool = True
     sent: dict[str, Letter] = field(default_factory=dict)
     reasons: Counter[str] = field(default_factory=Counter)
     #: Confirms and deliveries so far: what a kill waits for.
@@ -170,11 +172,12 @@ class LetterBook:
 
     def _may_die(self, one: Letter, reason: str) -> bool:
         """Whether there was cause for a death.  Only the head is too much: the rest is newer."""
+        older = one.number if self.in_order else 1
         causes = {
             "expired": "expiration" in one.values,
             "rejected": one.rejected != NO,
             "delivery_limit": one.exceeded != NO,
-            "maxlen": one.number + LENGTH_MAX <= len(self.sent),
+            "maxlen": older + LENGTH_MAX <= len(self.sent),
         }
         return causes[reason]
 

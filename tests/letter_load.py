@@ -7,7 +7,7 @@ the broker and its clock do not.
 from __future__ import annotations
 
 from collections import deque
-from typing import Final
+from typing import Any, Final
 
 import raw
 from kill_load import Pumped, address, on_channel
@@ -69,9 +69,10 @@ class Filler(Pumped):
         """Publish one message."""
         number = len(self.book.sent) + 1
         body = self.random.randbytes(self.random.choice([0, 20, 100, 100, 1500, 6000]))
-        values = {
+        values: dict[str, Any] = {
             "headers": {"n": number, "long": 1 << 40, "x-own": body[:9]},
             "delivery_mode": 2,
+            "priority": self.random.randrange(5),
             "message_id": f"m{number}",
         }
         if self.random.randrange(4) == 0:

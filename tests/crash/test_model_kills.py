@@ -31,11 +31,14 @@ def own_broker() -> None:
 
 # -- dead letters ----------------------------------------------------------------------------------
 
-LETTER_RUNS = [
-    (1, {}, {}),
-    (2, SHORT, {}),
-    (3, SHORT, {"x-dead-letter-strategy": "at-least-once"}),
-]
+#: All else that a queue may be asked for, beside its limits.
+ALL = {
+    "x-dead-letter-strategy": "at-least-once",
+    "x-max-priority": 3,
+    "x-deduplication-header": "n",
+    "x-retain-acked-bytes": 100_000,
+}
+LETTER_RUNS = [(1, {}, {}), (2, SHORT, {}), (3, SHORT, ALL)]
 
 
 def work_and_kill(broker: BrokerProcess, book: LetterBook, chance: random.Random) -> None:
@@ -53,7 +56,7 @@ def work_and_kill(broker: BrokerProcess, book: LetterBook, chance: random.Random
 
 
 @pytest.mark.parametrize(
-    ("seed", "settings", "arguments"), LETTER_RUNS, ids=["long", "short", "once"]
+    ("seed", "settings", "arguments"), LETTER_RUNS, ids=["long", "short", "all"]
 )
 def test_dead_letters(
     tmp_path: Path, seed: int, settings: dict[str, str], arguments: dict[str, object]
@@ -65,7 +68,7 @@ def test_dead_letters(
         Ledger(tmp_path / "ledger") as ledger,
         BrokerProcess(tmp_path / "data", settings=settings) as broker,
     ):
-        book = LetterBook(seed, ledger)
+        book = LetterBook(seed, ledger, in_order="x-max-priority" not in arguments)
         letter_load.declare(broker.uri, **arguments)
         for number in range(4):
             work_and_kill(broker, book, chance)
