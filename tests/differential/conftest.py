@@ -31,6 +31,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         for report in terminalreporter.getreports("passed") + terminalreporter.getreports("failed")
         if "differences" in dict(report.user_properties)
     ]
+    if not played:
+        return
     lines, differences, faults = (
         sum(int(str(one[name])) for one in played) for name in ("lines", "differences", "faults")
     )
