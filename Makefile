@@ -54,6 +54,7 @@ bench: .venv/.built .venv-pure/.built ## speed beside RabbitMQ, cold start, memo
 	.ci/packages rabbitmq-server
 	.venv/bin/python bench/side_by_side.py --pure-python .venv-pure/bin/python $(ARGS)
 	.venv/bin/python bench/start.py --rabbitmq
+	.venv/bin/python bench/many.py
 
 fmt: .venv/.deps ## format, and mend what can be mended by rule
 	.venv/bin/ruff format
