@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from leveret.broker.consumer import Consumer
     from leveret.message import Message
 
-#: The flag of the property `headers` in the first byte of the property flags.
-_HEADERS_FLAG: Final = 0x20
-
 _FIELDS: Final = ("position", "routing-key", "headers")
 
 
@@ -68,10 +65,7 @@ class BrowseFilter:
         matcher = self._headers
         if matcher is None:
             return True
-        headers: dict[str, object] | None = None
-        if message.properties[0] & _HEADERS_FLAG:
-            headers = property_headers(message.properties)
-        return matcher.matches(headers if headers is not None else {})
+        return matcher.matches(property_headers(message.properties) or {})
 
 
 def browse_filter(value: object, where: str) -> BrowseFilter:

@@ -88,6 +88,14 @@ def copy_keys(properties: bytes) -> list[str]:
     return keys
 
 
+def carbon_copies(headers: dict[str, object]) -> list[str]:
+    """Return the keys in the CC of a message that was taken; what is no text is passed over."""
+    copies = headers.get("CC")
+    if not isinstance(copies, list):
+        return []
+    return [key for key in copies if isinstance(key, str)]
+
+
 def without_bcc(properties: bytes) -> bytes:
     """Return legal property bytes without the header BCC."""
     return edit_headers(properties, [BCC], {})

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
+from leveret.broker.copies import carbon_copies
 from leveret.broker.timers import Timed
 from leveret.broker.turn import Dying
 from leveret.limits import DEAD_LETTER_RETRY_MS
@@ -37,9 +38,6 @@ DELIVERY_LIMIT: Final = "delivery_limit"
 
 #: The sequence of a letter that its queue never took.
 NEVER_TAKEN: Final = -1
-
-_EXPIRATION_FLAG: Final = 0x01
-_HEADERS_FLAG: Final = 0x20
 
 
 @final
@@ -133,12 +131,6 @@ def _str(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
-def carbon_copies(headers: dict[str, object]) -> list[str]:
-    """Return the routing keys of a message's CC header."""
-    copies = headers.get("CC")
-    return [_str(key) for key in copies] if isinstance(copies, list) else []
-
-
 def _is_cycle(queue: str, deaths: list[Death]) -> bool:
     """Tell whether a letter comes back to `queue` without a reject on the way (behaviour 69)."""
     for death in deaths:
@@ -197,15 +189,10 @@ class DeadLetter(Dying):
     def _history(self) -> tuple[list[Death], list[str]]:
         """Return all deaths with this one, the newest first, and the message's routing keys."""
         message = self.message
-        headers: dict[str, object] = {}
-        if message.properties[0] & _HEADERS_FLAG:
-            headers = property_headers(message.properties) or {}
+        headers = property_headers(message.properties) or {}
         keys = [message.address.routing_key.decode("utf-8", "surrogateescape")]
         keys += carbon_copies(headers)
         deaths = read_deaths(headers) if message.died else []
-        expiration = None
-        if message.properties[0] & _EXPIRATION_FLAG:
-            expiration = property_expiration(message.properties)
         death = Death(
             self.queue.name,
             self.reason,
@@ -213,7 +200,7 @@ class DeadLetter(Dying):
             self.queue.turn.now_ms // 1000,
             message.address.exchange.decode("utf-8", "surrogateescape"),
             keys,
-            expiration,
+            property_expiration(message.properties),
         )
         for place, older in enumerate(deaths):
             if older.queue == death.queue and older.reason == death.reason:

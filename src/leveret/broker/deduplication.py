@@ -26,9 +26,6 @@ from leveret.routing.headers import normal_value
 from leveret.wire.buffer import BytesWriter, read_i64_be, write_i64_be
 from leveret.wire.properties import property_headers
 
-#: The flag of the property `headers` in the first byte of the property flags.
-_HEADERS_FLAG: Final = 0x20
-
 #: A longer key is remembered by its hash, so that a window's memory has a bound.
 _KEY_BYTES_MAX: Final = 32
 
@@ -41,8 +38,6 @@ _COMPACT_AT: Final = 4096
 
 def key_of(message: Message, header: str) -> bytes:
     """Return the key of a message by that header; empty where it has none."""
-    if message.properties[0] & _HEADERS_FLAG == 0:
-        return b""
     headers = property_headers(message.properties)
     if headers is None or header not in headers:
         return b""

@@ -13,7 +13,7 @@ from mypy_extensions import i64
 from leveret.broker.arguments import Arguments
 from leveret.broker.binding import Binding
 from leveret.broker.chunked import ChunkedQueue
-from leveret.broker.dead_letter import carbon_copies
+from leveret.broker.copies import carbon_copies
 from leveret.broker.delayed import DelayedMessages
 from leveret.broker.exchange import Exchange, Routing
 from leveret.broker.queue import REFUSE, TAKE, Queue

@@ -37,12 +37,9 @@ def _classic(request: web.Request) -> ClassicQueue:
 async def delete(request: web.Request) -> web.Response:
     """Delete a queue; `?if-empty=true` and `?if-unused=true` make it depend."""
     queue = _queue(request)
-    if request.query.get("if-unused") == "true" and queue.consumers:
-        raise PreconditionFailed(f"queue '{queue.name}' in use")
-    if request.query.get("if-empty") == "true" and queue.ready_count() > 0:
-        raise PreconditionFailed(f"queue '{queue.name}' not empty")
+    unused, empty = (request.query.get(name) == "true" for name in ("if-unused", "if-empty"))
     async with request.app[OPERATOR].changing():
-        found_vhost(request).drop_queue(queue)
+        found_vhost(request).delete_queue(None, queue.name, unused, empty)
     return web.Response(status=204)
 
 
