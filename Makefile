@@ -23,7 +23,7 @@ PIP := -m pip --disable-pip-version-check --quiet
 PYTEST := -m pytest --hypothesis-profile=ci
 SLOW := crash or differential or interop or spark
 
-.PHONY: help setup demo serve test check differential model bench fmt clean
+.PHONY: help setup demo serve test check differential model chaos bench fmt clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -49,6 +49,10 @@ differential: .venv/.built ## the same scripts on RabbitMQ and on Leveret (ARGS=
 
 model: .venv/.built ## 100,000 steps of the broker against the reference broker (ARGS="--seed 7")
 	.venv/bin/python tests/model/runs.py $(ARGS)
+
+chaos: .venv/.built ## kills, power cuts and damage on real processes, with a scoreboard (ARGS="--share 0.01")
+	.ci/packages strace e2fsprogs rabbitmq-server
+	.venv/bin/python -m chaos.run $(ARGS)
 
 bench: .venv/.built .venv-pure/.built ## speed beside RabbitMQ, cold start, memory (ARGS="--only durable")
 	.ci/packages rabbitmq-server
