@@ -257,11 +257,19 @@ class Node:
 
     def _write_group(self, group: Group) -> None:
         """Write a group and, by the `sync` setting, sync it; in the sync thread."""
+        began = time.monotonic_ns()
+        self._files.append(group)
+        io = self.broker.turn.io
+        io.wrote(group.records, group.size, time.monotonic_ns() - began)
         if self.settings.sync == "always":
-            self._files.write(group)
+            self._sync_group()
         else:
-            self._files.append(group)
             self._unsynced = True
+
+    def _sync_group(self) -> None:
+        began = time.monotonic_ns()
+        self._files.sync()
+        self.broker.turn.io.synced(time.monotonic_ns() - began)
 
     async def _sync_now_and_then(self) -> None:
         """Sync every `sync_interval_ms` what was written since, where the setting says so."""
@@ -273,7 +281,7 @@ class Node:
 
     def _sync_files(self) -> Callable[[], None]:
         """Sync the journal; in the sync thread."""
-        self._files.sync()
+        self._sync_group()
         return self.runner.run
 
     def _read_chunk(self, ref: ChunkRef) -> bytes:

@@ -16,6 +16,7 @@ from mypy_extensions import i64, mypyc_attr
 
 from leveret.broker.timers import NO_DEADLINE, Timers
 from leveret.limits import SLICE_MESSAGES
+from leveret.store.io_counts import IoCounts
 
 if TYPE_CHECKING:
     from leveret.store.journal import Journal
@@ -128,6 +129,8 @@ class Turn:
 
     def __init__(self, journal: Journal) -> None:
         self.journal = journal
+        #: What the journal has cost the disk since the start.
+        self.io = IoCounts()
         #: Wall time in ms, set by the shell once per batch; it never goes back or jumps.
         self.now_ms: i64 = 0
         self.dispatchers: list[Dispatcher] = []

@@ -21,6 +21,7 @@ from leveret.management.routes import (
     definitions,
     delayed,
     exchanges,
+    nodes,
     overview,
     parameters,
     permissions,
@@ -45,6 +46,7 @@ _STOP_SECONDS = 1.0
 #: The routes, a module for each concept.
 MODULES = (
     overview,
+    nodes,
     queues,
     queue_actions,
     exchanges,

@@ -1,0 +1,49 @@
+"""`GET /api/nodes`: this broker as a node, and what its journal costs the disk."""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import Final
+
+from aiohttp import web
+
+from leveret.management.routes.shared import BROKER, Row, json_response
+
+
+def _name() -> str:
+    """Return the node's name, as RabbitMQ makes it: product and host."""
+    return f"leveret@{socket.gethostname()}"
+
+
+def _node(request: web.Request) -> Row:
+    """Return the node: counts of the journal by RabbitMQ's names, averages in ms."""
+    io = request.app[BROKER].turn.io
+    return {
+        "name": _name(),
+        "type": "disc",
+        "running": True,
+        "os_pid": str(os.getpid()),
+        "io_write_count": int(io.writes),
+        "io_write_bytes": int(io.bytes_written),
+        "io_write_avg_time": round(io.write_ms, 4),
+        "io_sync_count": int(io.syncs),
+        "io_sync_avg_time": round(io.sync_ms, 4),
+        "records_written": int(io.records),
+        "records_per_sync": round(io.records_per_sync, 2),
+    }
+
+
+async def nodes(request: web.Request) -> web.Response:
+    """Return the one node that there is."""
+    return json_response([_node(request)])
+
+
+async def node(request: web.Request) -> web.Response:
+    """Return the node by its name.  Raises: HTTPNotFound."""
+    if request.match_info["name"] != _name():
+        raise web.HTTPNotFound
+    return json_response(_node(request))
+
+
+ROUTES: Final = (web.get("/api/nodes", nodes), web.get("/api/nodes/{name}", node))

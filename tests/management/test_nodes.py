@@ -1,0 +1,46 @@
+"""`GET /api/nodes`: what the journal writes and syncs is counted by RabbitMQ's names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker_process import BrokerProcess
+from http_api import Api
+from leveret.client import BasicProperties
+from leveret.client.blocking import Channel
+
+
+def node(api: Api) -> dict[str, Any]:
+    """Return the one node."""
+    status, rows, _ = api.answer("/api/nodes")
+    assert status == 200
+    assert isinstance(rows, list)
+    (row,) = rows
+    found: dict[str, Any] = row
+    return found
+
+
+def test_records_writes_and_syncs_are_counted(api: Api, channel: Channel) -> None:
+    channel.queue_declare("q.nodes", durable=True)
+    channel.confirm_select()
+    before = node(api)
+    for _ in range(5):
+        channel.publish(b"x" * 100, "", "q.nodes", BasicProperties(delivery_mode=2))
+    after = node(api)
+    # Each waits for its confirm, so each has a group and a sync of its own.
+    for field in ("io_write_count", "io_sync_count", "records_written"):
+        assert after[field] == before[field] + 5
+    written = after["io_write_bytes"] - before["io_write_bytes"]
+    assert 5 * 100 < written < 5 * 300
+    assert after["io_sync_avg_time"] > 0
+    assert after["io_write_avg_time"] > 0
+    assert after["records_per_sync"] == round(after["records_written"] / after["io_sync_count"], 2)
+
+
+def test_a_node_is_found_by_its_name(api: Api, broker: BrokerProcess) -> None:
+    found = node(api)
+    assert found["name"].startswith("leveret@")
+    assert (found["type"], found["running"]) == ("disc", True)
+    assert found["os_pid"] == str(broker.pid)
+    assert api.answer(f"/api/nodes/{found['name']}")[1].keys() == found.keys()  # type: ignore[attr-defined]
+    assert api.answer("/api/nodes/leveret@elsewhere")[0] == 404
