@@ -27,6 +27,7 @@ sys.path.append(str(BENCH.parent / "tests"))
 
 import raw  # noqa: E402 (both lie beside the tests)
 from broker_process import BrokerProcess  # noqa: E402
+from http_api import Api  # noqa: E402
 
 GENERATOR: Final = BENCH / "amqpload"
 
@@ -45,6 +46,9 @@ class Side:
 
     name: str
     port: int
+    #: The process that serves, and where Leveret's HTTP API is (None: it has none).
+    pid: int = 0
+    api: Path | None = None
 
 
 def build_generator() -> None:
@@ -74,6 +78,20 @@ def generate(
         raise GeneratorError(f"{side.name}: exit code {process.returncode}: {error.strip()}")
     figures = {name: float(rate) for name, rate in _RATES.findall(out)}
     return figures | {name: float(value) for name, value in _LATENCIES.findall(out)}
+
+
+def journal_counts(side: Side) -> dict[str, float]:
+    """Return what a Leveret has written, synced and recorded so far; nothing for another broker."""
+    if side.api is None:
+        return {}
+    api = Api(side.api)
+    try:
+        _, nodes, _ = api.answer("/api/nodes")
+    finally:
+        api.close()
+    assert isinstance(nodes, list)
+    names = ("io_write_bytes", "io_sync_count", "records_written")
+    return {name: float(nodes[0][name]) for name in names}
 
 
 def has_perf() -> bool:
@@ -126,7 +144,7 @@ def leveret(python: str, name: str, directory: Path, cpus: set[int]) -> Iterator
     try:
         with placed(cpus):
             process.start()
-        yield Side(name, process.port)
+        yield Side(name, process.port, process.pid, data / "management.sock")
     finally:
         process.kill()
         shutil.rmtree(data, ignore_errors=True)
