@@ -105,7 +105,9 @@ class Node:
         settings: SessionSettings | None = None,
         recording: RecordingDisk | None = None,
         clock: ManualClock | None = None,
+        begin: bool = True,
     ) -> None:
+        """Recover, and `begin` as a start does: with a record of it, synced."""
         self.clock = clock or ManualClock()
         self.disk = disk if disk is not None else RecordingDisk()
         self.recording = self.disk if isinstance(self.disk, RecordingDisk) else recording
@@ -128,6 +130,11 @@ class Node:
         self.checkpoints = CheckpointStore(self.report)
         self.checkpoint_files = CheckpointFiles(self.disk)
         self.checkpoint: Checkpoint | None = None
+        if begin:
+            self._begin()
+
+    def _begin(self) -> None:
+        """Journal the start, and in an empty store what everybody needs."""
         self.journal.define("start", {"version": "test", "time_ms": self.clock.wall_ms()})
         if not self.broker.vhosts:
             self.broker.add_vhost("/")

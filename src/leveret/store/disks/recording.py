@@ -184,129 +184,157 @@ def crash_states(
     At each point: all unsynced things lost, all kept, names without bytes, bytes without names, and
     `per_point` drawn ones, in which each file and folder keeps a part of its own.
     """
-    model = _Model(disk.start)
+    model = CrashModel(disk.start)
     for done in range(len(disk.trace) + 1):
         if done:
             model.take(disk.trace[done - 1])
-        if done < since:
-            continue
-        if not model.pending():
-            yield CrashState(done, "nothing was under way", model.image(_Keep("all", "all", draw)))
-            continue
-        for files, names in (("none", "none"), ("all", "all"), ("none", "all"), ("all", "none")):
-            what = f"bytes: {files}, names: {names}"
-            yield CrashState(done, what, model.image(_Keep(files, names, draw)))
-        for number in range(per_point):
-            image = model.image(_Keep("some", "some", draw))
-            yield CrashState(done, f"drawn, number {number}", image)
+        if done >= since:
+            yield from model.states(draw, per_point)
 
 
-@dataclass
-class _Keep:
-    """Which part of what is not durable a crash keeps: `none`, `all` or what is drawn."""
-
-    files: str
-    names: str
-    draw: Callable[[int], int]
-
-
-class _Model:
+class CrashModel:
     """What is durable of a disk, and what is under way, while a trace is gone through."""
 
     def __init__(self, start: Image) -> None:
-        self.durable: list[bytes] = []
-        self.writes: list[list[Operation]] = []
-        self.names: dict[str, int] = {}
-        self.folders = set(start.folders)
-        self.changes: dict[str, list[Operation]] = {}
+        self.operations = 0
+        self._durable: list[bytes] = []
+        self._writes: list[list[Operation]] = []
+        self._names: dict[str, int] = {}
+        self._folders = set(start.folders)
+        self._changes: dict[str, list[Operation]] = {}
         for path in sorted(start.files):
-            self.names[path] = len(self.durable)
-            self.durable.append(start.files[path])
-            self.writes.append([])
+            self._names[path] = len(self._durable)
+            self._durable.append(start.files[path])
+            self._writes.append([])
 
     def pending(self) -> bool:
         """Tell whether anything is not durable."""
-        return any(self.writes) or any(self.changes.values())
+        return any(self._writes) or any(self._changes.values())
 
     def take(self, operation: Operation) -> None:
         """Go on by one operation."""
+        self.operations += 1
         if operation.verb in ("write", "truncate"):
-            self.writes[operation.file].append(operation)
+            self._writes[operation.file].append(operation)
         elif operation.verb == "sync":
-            content = bytearray(self.durable[operation.file])
-            for write in self.writes[operation.file]:
+            content = bytearray(self._durable[operation.file])
+            for write in self._writes[operation.file]:
                 _apply(content, write)
-            self.durable[operation.file] = bytes(content)
-            self.writes[operation.file] = []
+            self._durable[operation.file] = bytes(content)
+            self._writes[operation.file] = []
         elif operation.verb == "fsync_dir":
-            for change in self.changes.pop(operation.path, []):
-                _rename(self.names, self.folders, change)
+            for change in self._changes.pop(operation.path, []):
+                _rename(self._names, self._folders, change)
         else:
             if operation.verb == "create":
-                self.durable.append(b"")
-                self.writes.append([])
-            self.changes.setdefault(_folder(operation.path), []).append(operation)
+                self._durable.append(b"")
+                self._writes.append([])
+            self._changes.setdefault(_folder(operation.path), []).append(operation)
 
-    def image(self, keep: _Keep) -> Image:
+    def states(self, draw: Callable[[int], int], per_point: int) -> Iterator[CrashState]:
+        """Yield what a crash now could leave, as `crash_states` says."""
+        done = self.operations
+        if not self.pending():
+            yield CrashState(done, "nothing was under way", self._image(_Keep("all", "all", draw)))
+            return
+        for files, names in (("none", "none"), ("all", "all"), ("none", "all"), ("all", "none")):
+            what = f"bytes: {files}, names: {names}"
+            yield CrashState(done, what, self._image(_Keep(files, names, draw)))
+        for number in range(per_point):
+            keep = _Keep("some", "some", draw)
+            image = self._image(keep)
+            yield CrashState(done, f"drawn, number {number}: {'; '.join(keep.notes)}", image)
+
+    def _image(self, keep: _Keep) -> Image:
         """Return what a crash leaves that keeps such parts."""
-        names = dict(self.names)
-        folders = set(self.folders)
-        for folder in sorted(self.changes):
-            changes = self.changes[folder]
-            kept = {"none": 0, "all": len(changes)}.get(keep.names)
-            if kept is None:
-                kept = keep.draw(len(changes) + 1)
-            for change in changes[:kept]:
+        names = dict(self._names)
+        folders = set(self._folders)
+        for folder in sorted(self._changes):
+            for change in _kept_changes(folder, self._changes[folder], keep):
                 _rename(names, folders, change)
         files = {}
         for path, number in names.items():
             if _folder(path) in folders | {""}:
-                files[path] = _crashed(self.durable[number], self.writes[number], keep)
+                writes = self._writes[number]
+                files[path] = self._durable[number]
+                if writes:
+                    files[path] = _crashed(files[path], writes, keep)
         return Image(files, folders)
+
+
+@dataclass
+class _Keep:
+    """Which part of what is not durable a crash keeps: `none`, `all` or what is drawn.
+
+    `notes` say what was drawn.
+    """
+
+    files: str
+    names: str
+    draw: Callable[[int], int]
+    notes: list[str] = field(default_factory=list)
+
+
+def _kept_changes(folder: str, changes: list[Operation], keep: _Keep) -> list[Operation]:
+    """Return which changes of a folder's names a crash keeps: the first so many, or any."""
+    if keep.names != "some":
+        return changes if keep.names == "all" else []
+    if keep.draw(4) == 0:
+        kept = [change for change in changes if keep.draw(2)]
+    else:
+        kept = changes[: keep.draw(len(changes) + 1)]
+    said = ", ".join(f"{change.verb} {change.path}" for change in kept)
+    keep.notes.append(f"of {len(changes)} changes in '{folder}' {said or 'none'}")
+    return kept
 
 
 def _crashed(durable: bytes, writes: list[Operation], keep: _Keep) -> bytes:
     """Return a file's bytes after a crash that keeps a part of `writes`."""
-    content = bytearray(durable)
-    kept = {"none": 0, "all": len(writes)}.get(keep.files)
-    if kept is not None:
-        for write in writes[:kept]:
-            _apply(content, write)
-        return bytes(content)
-    if not writes:
+    if keep.files == "none":
         return durable
-    if keep.draw(4) == 0:
-        for write in writes:
-            if keep.draw(2):
-                _apply(content, write)
-        return bytes(content)
-    kept = keep.draw(len(writes) + 1)
-    for write in writes[:kept]:
+    content = bytearray(durable)
+    if keep.files == "all":
+        kept = writes
+    elif keep.draw(4) == 0:
+        kept = [write for write in writes if keep.draw(2)]
+        keep.notes.append(f"any {len(kept)} of {len(writes)} writes to {writes[0].path}")
+    else:
+        count = keep.draw(len(writes) + 1)
+        kept = writes[:count]
+        keep.notes.append(f"{count} of {len(writes)} writes to {writes[0].path}")
+    for write in kept:
         _apply(content, write)
-    if kept < len(writes):
-        _apply_torn(content, writes[kept], keep.draw)
+    if keep.files == "some" and kept == writes[: len(kept)] and len(kept) < len(writes):
+        keep.notes[-1] += f", then {_apply_torn(content, writes[len(kept)], keep.draw)}"
     return bytes(content)
 
 
-def _apply_torn(content: bytearray, write: Operation, draw: Callable[[int], int]) -> None:
-    """Apply a part of one write: a piece from its start, some of its pages, or its length alone."""
+def _apply_torn(content: bytearray, write: Operation, draw: Callable[[int], int]) -> str:
+    """Apply a part of one write: a piece from its start, some of its pages, or its length alone.
+
+    Returns what was kept, in words.
+    """
     if write.verb == "truncate":
-        return
+        return "no cut"
     data = write.data
     way = draw(4)
     if way == 0:
-        _overwrite(content, write.position, data[: draw(len(data) + 1)])
-        return
+        kept = draw(len(data) + 1)
+        _overwrite(content, write.position, data[:kept])
+        return f"{kept} of {len(data)} bytes"
     if way == 1:
         _overwrite(content, write.position + len(data), b"")
-        return
+        return f"the length of {len(data)} bytes"
     unit = SECTOR_BYTES if way == 2 else PAGE_BYTES
     first = write.position - write.position % unit
+    units = 0
     for start in range(first, write.position + len(data), unit):
         if draw(2):
             low = max(start, write.position)
             piece = data[low - write.position : start + unit - write.position]
             _overwrite(content, low, piece)
+            units += 1
+    return f"any {units} pieces of {unit} bytes of {len(data)}"
 
 
 def _apply(content: bytearray, write: Operation) -> None:
