@@ -3,7 +3,8 @@
 It is not the system's service, which stays stopped: node name, ports, epmd, cookie, data and log
 are all of this process and in a temporary directory.  Nothing listens beyond loopback.
 
-Invariants: `start` returns when the broker said it is ready; `stop` leaves no process and no file.
+Invariants: `start` returns when the broker said it is ready; `kill` is a SIGKILL and leaves the
+data, on which `start` then starts again; `stop` leaves no process and no file.
 Configuration is RabbitMQ's own default but for the addresses and what the caller gives.
 """
 
@@ -91,9 +92,14 @@ class RabbitMQ:
             raise RabbitMQError(
                 "rabbitmq-server is not installed (apt-get install rabbitmq-server)"
             )
-        self._directory = Path(tempfile.mkdtemp(prefix="bench-rabbitmq-", dir=self.parent))
+        if self._directory is None:
+            self._directory = Path(tempfile.mkdtemp(prefix="bench-rabbitmq-", dir=self.parent))
         (self._directory / "enabled_plugins").write_text(f"[{','.join(self.plugins)}].\n")
         (self._directory / "rabbitmq.conf").write_text(self.configuration)
+        # One that a kill left names a process that is gone, or by now another.
+        (self._directory / "pid").unlink(missing_ok=True)
+        self._ready.clear()
+        self.lines.clear()
         self.port, distribution, epmd = free_ports(3)
         environment = self._environment(self._directory, distribution, epmd)
         self._spawn(["epmd", "-address", "127.0.0.1", "-port", str(epmd)], environment)
@@ -104,8 +110,8 @@ class RabbitMQ:
             raise RabbitMQError("RabbitMQ did not start:\n" + "".join(self.lines))
         return self
 
-    def stop(self) -> None:
-        """End all its processes and remove its directory."""
+    def kill(self) -> None:
+        """End all its processes by SIGKILL, the Erlang machine first; its data stay."""
         self._kill_machine()
         for process in reversed(self._processes):
             with contextlib.suppress(ProcessLookupError):
@@ -113,7 +119,14 @@ class RabbitMQ:
             process.wait()
         self._processes.clear()
         if self._directory is not None:
+            (self._directory / "pid").unlink(missing_ok=True)
+
+    def stop(self) -> None:
+        """End all its processes and remove its directory."""
+        self.kill()
+        if self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
+            self._directory = None
 
     def _kill_machine(self) -> None:
         """End the Erlang machine first, so that the script that waits for it takes it away."""
@@ -128,7 +141,8 @@ class RabbitMQ:
             "HOME": str(directory),
             "ERL_EPMD_ADDRESS": "127.0.0.1",
             "ERL_EPMD_PORT": str(epmd),
-            "RABBITMQ_NODENAME": f"bench{self.port}@localhost",
+            # The same after each start: its data are named by it.  Each node has its own epmd.
+            "RABBITMQ_NODENAME": "bench@localhost",
             "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
             "RABBITMQ_NODE_PORT": str(self.port),
             "RABBITMQ_DIST_PORT": str(distribution),
