@@ -59,6 +59,7 @@ bench: .venv/.built .venv-pure/.built ## speed beside RabbitMQ, cold start, memo
 	.venv/bin/python bench/side_by_side.py --pure-python .venv-pure/bin/python $(ARGS)
 	.venv/bin/python bench/start.py --rabbitmq
 	.venv/bin/python bench/many.py
+	.venv/bin/python bench/deep.py
 
 fmt: .venv/.deps ## format, and mend what can be mended by rule
 	.venv/bin/ruff format
