@@ -19,6 +19,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, Final
 
 from leveret import __version__
@@ -42,11 +43,12 @@ from leveret.session.connection import Connection
 from leveret.session.settings import SessionSettings, Tokens
 from leveret.store.checkpoint import CheckpointStore
 from leveret.store.checkpoint_files import CheckpointFiles
+from leveret.store.damage import Damage, quarantine
 from leveret.store.disk import RealDisk, StorageFailure
 from leveret.store.journal import Group, Journal
 from leveret.store.journal_files import JournalFiles
 from leveret.store.recovery import RecoveryReport, recover
-from leveret.store.segments import ChunkRef, read_if_readable
+from leveret.store.segments import ChunkRef, read_if_readable, segment_path
 
 #: Compiled code yields the GIL only in calls; this bounds what a busy thread costs the loop.
 SWITCH_INTERVAL_SECONDS: Final = 0.0001
@@ -114,6 +116,8 @@ class Node:
         self._syncer: asyncio.Task[None] | None = None
         self._unsynced = False
         self._checkpoint_wanted = False
+        #: Chunks that were found damaged when they were read, by path and position.
+        self._damaged_chunks: set[tuple[str, int]] = set()
 
     # -- start ------------------------------------------------------------------------------------
 
@@ -134,6 +138,7 @@ class Node:
             loop, self.broker, self.clock, self._thread, self._write_group, self._read_chunk
         )
         self.runner.after_sync = self._judge_journal
+        self.runner.on_damage = self._report_damaged_chunks
         self.authenticator = PasswordAuthenticator(loop, self.broker.users, self.runner.run)
         self._management = UnixListener(
             settings.management_socket,
@@ -178,6 +183,8 @@ class Node:
         self.broker.turn.journal.file_bytes_max = self.settings.journal_file_bytes
         self.broker.turn.now_ms = self.clock.wall_ms()
         restore.finish(not report.clean_stop)
+        for damage in report.damages + report.known + report.torn:
+            self.broker.turn.damage.add(damage)
         for damage in report.damages:
             self.log.error("damage found and quarantined", place=str(damage))
         for damage in report.known:
@@ -287,6 +294,34 @@ class Node:
     def _read_chunk(self, ref: ChunkRef) -> bytes:
         return read_if_readable(self._disk, ref)
 
+    def _report_damaged_chunks(self) -> None:
+        """Name and count the chunks that did not check when they were read; keep their bytes."""
+        found, self.broker.turn.damaged = self.broker.turn.damaged, []
+        for chunk in found:
+            ref = chunk.ref
+            path = segment_path(int(ref.file_number))
+            damage = Damage(path, ref.position, ref.size, chunk.what, chunk.records)
+            if (path, int(ref.position)) not in self._damaged_chunks:
+                # A stream's chunk is read again and again; it is told once.
+                self._damaged_chunks.add((path, int(ref.position)))
+                self._thread.submit(partial(self._quarantine, damage, chunk.data))
+
+    def _quarantine(self, damage: Damage, data: bytes) -> Callable[[], None]:
+        """Keep the bytes of a damaged chunk; in the sync thread.
+
+        Nothing that was promised hangs on the copy, so the broker goes on where it fails.
+        """
+        said = "damage found and quarantined"
+        try:
+            quarantine(self._disk, damage, data)
+        except StorageFailure as failure:
+            said = f"damage found, and not quarantined: {failure}"
+        return partial(self._report_damage, damage, said)
+
+    def _report_damage(self, damage: Damage, said: str) -> None:
+        self.broker.turn.damage.add(damage)
+        self.log.error(said, place=str(damage))
+
     def _failed(self, failure: StorageFailure) -> None:
         """Confirm nothing more and end: what the disk holds is no longer known."""
         self.failure = failure
@@ -303,10 +338,6 @@ class Node:
         while True:
             await asyncio.sleep(TICK_SECONDS)
             self.runner.tick()
-            turn = self.broker.turn
-            for damage in turn.damages:
-                self.log.error("damage found", place=damage)
-            turn.damages.clear()
 
     def _judge_journal(self) -> None:
         """Begin a checkpoint: the journal is past its cap, memory fills, or recovery wants one."""

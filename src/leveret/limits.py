@@ -194,6 +194,9 @@ CHECKPOINT_BYTES_HELD_MAX: Final = 4 * 1024 * 1024
 #: A segment file takes no more chunks from this size on.
 SEGMENT_FILE_BYTES: Final = 64 * 1024 * 1024
 
+#: Damaged places that are named to who asks over HTTP; the rest is counted, and in the log.
+DAMAGE_PLACES_MAX: Final = 100
+
 # -- client ----------------------------------------------------------------------------------------
 
 #: Messages that came but were not handed to the application yet; beyond it the socket is not read

@@ -66,4 +66,4 @@ def test_a_chunk_that_the_disk_will_not_give_costs_its_messages_only() -> None:
     values = {"queue": "s", "arguments": {"x-stream-offset": "first"}, "consumer_tag": "c"}
     reader.call(1, "basic.consume", **values)
     assert reader.bodies() == [b"kept"]
-    assert len(again.turn.damages) == 1
+    assert len(again.turn.damaged) == 1

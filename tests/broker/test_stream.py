@@ -397,19 +397,19 @@ def test_a_damaged_chunk_is_skipped_and_told(node: Node, peer: Peer, harm: int) 
     put(peer, *[b"%d" % number for number in range(10)])
     store(node, 2, 6, harm)
     assert numbers(consume(node)) == [0, 1, 7, 8, 9]
-    assert len(node.turn.damages) == 1
-    assert node.turn.damages[0].startswith("stream 's': <chunk 2-6 at 77:")
+    assert len(node.turn.damaged) == 1
+    assert node.turn.damaged[0].what.startswith("stream 's': <chunk 2-6 at 77:")
     # The block stays in memory: it is not read, and told of, for each reader.
     assert numbers(consume(node)) == [0, 1, 7, 8, 9]
-    assert len(node.turn.damages) == 1
+    assert len(node.turn.damaged) == 1
 
 
 def test_a_damaged_record_is_skipped_alone(node: Node, peer: Peer) -> None:
     put(peer, *[b"%08d" % number for number in range(10)])
     store(node, 2, 6, -1)
     assert numbers(consume(node)) == [0, 1, 2, 3, 4, 5, 7, 8, 9]
-    assert len(node.turn.damages) == 1
-    assert "sequence 6" in node.turn.damages[0]
+    assert len(node.turn.damaged) == 1
+    assert "the messages 6" in node.turn.damaged[0].what
 
 
 def test_a_chunk_of_which_bytes_are_missing_is_skipped(node: Node, peer: Peer) -> None:
@@ -419,7 +419,7 @@ def test_a_chunk_of_which_bytes_are_missing_is_skipped(node: Node, peer: Peer) -
     file.truncate(int(ref.size) // 2)
     file.close()
     assert numbers(consume(node)) == [7, 8, 9]
-    assert len(node.turn.damages) == 1
+    assert len(node.turn.damaged) == 1
 
 
 # -- retention -------------------------------------------------------------------------------------

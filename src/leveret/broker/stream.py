@@ -17,7 +17,7 @@ from leveret.broker.arguments import age_seconds, int_argument
 from leveret.broker.consumer import Consumer
 from leveret.broker.queue import Queue
 from leveret.broker.source import NOTHING, MessageSource
-from leveret.broker.turn import ChunkWanted, Turn
+from leveret.broker.turn import ChunkWanted, Damaged, Turn
 from leveret.chunk import ChunkDamaged, RecordDamaged
 from leveret.errors import NotImplementedFault, PreconditionFailed
 from leveret.limits import CHUNK_BYTES_MAX, CHUNK_RECORDS_MAX
@@ -326,13 +326,18 @@ class Stream(Queue):
         try:
             chunk = check_chunk(data, ref, self.queue_id)
         except ChunkDamaged as damage:
-            self.turn.damages.append(f"stream '{self.name}': {ref} is damaged: {damage}")
+            what = f"stream '{self.name}': {ref} is damaged: {damage}"
+            self.turn.damaged.append(Damaged(ref, data, what, ref.count))
             return messages
+        broken: list[str] = []
         for index in range(chunk.count):
             try:
                 messages[chunk.sequence(index) - block.first] = chunk.message(index)
-            except RecordDamaged as broken:  # mypyc: a name has one type in a function
-                self.turn.damages.append(f"stream '{self.name}': {ref}: {broken}")
+            except RecordDamaged as record:  # mypyc: a name has one type in a function
+                broken.append(str(record.sequence))
+        if broken:
+            what = f"stream '{self.name}': {ref}: the messages {', '.join(broken[:20])}"
+            self.turn.damaged.append(Damaged(ref, data, what, len(broken)))
         return messages
 
     def next_number(self) -> i64:

@@ -10,12 +10,13 @@ Invariants: an object is listed at most once in each list; nothing here calls in
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
 from leveret.broker.timers import NO_DEADLINE, Timers
 from leveret.limits import SLICE_MESSAGES
+from leveret.store.damage import DamageCounts
 from leveret.store.io_counts import IoCounts
 
 if TYPE_CHECKING:
@@ -124,6 +125,20 @@ class Dying:
         raise RuntimeError("what dies says where it goes")
 
 
+@final
+class Damaged:
+    """A stored chunk that did not check when it was read: its bytes, fewer where some are missing.
+
+    `what` says what is lost by it, `records` how many messages that are.
+    """
+
+    def __init__(self, ref: ChunkRef, data: bytes, what: str, records: i64) -> None:
+        self.ref: Final = ref
+        self.data: Final = data
+        self.what: Final = what
+        self.records: Final[i64] = records
+
+
 class Turn:
     """The notes of one turn and what every part of the core shares: journal, time, memory."""
 
@@ -143,8 +158,10 @@ class Turn:
         self.timers = Timers()
         #: Messages to be dead-lettered when the batch's deliveries are done.
         self.dying: list[Dying] = []
-        #: What was found damaged, in words, for the log.
-        self.damages: list[str] = []
+        #: Chunks that were found damaged, for the shell to report and to keep a copy of.
+        self.damaged: list[Damaged] = []
+        #: All damage that was found since the start.
+        self.damage = DamageCounts()
         #: True when a long loop has more to do in the next turn.
         self.resume = False
         #: The group whose sync the reply to the method at hand must wait for; 0 for none.

@@ -117,6 +117,8 @@ class Runner:
         self._checkpoint: Checkpoint | None = None
         self._checkpoint_work: Callable[[CheckpointWork], None] = _no_work
         self._checkpoint_busy = False
+        #: Called when chunks were found damaged (`turn.damaged`).
+        self.on_damage: Callable[[], None] = _nothing
         #: Called after each sync, when the core has heard of it.
         self.after_sync: Callable[[], None] = _nothing
         self.failed = False
@@ -156,6 +158,8 @@ class Runner:
             return
         self._broker.settle()
         turn = self._turn
+        if turn.damaged:
+            self.on_damage()
         for link in turn.take_woken():
             shell = self._shells.get(link)
             if shell is not None:
@@ -303,7 +307,7 @@ class Runner:
 
 
 def _nothing() -> None:
-    """Stand in where nobody wants to hear of syncs."""
+    """Stand in where nobody wants to hear of syncs or damage."""
 
 
 def _no_work(work: CheckpointWork) -> None:

@@ -10,6 +10,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from leveret.limits import DAMAGE_PLACES_MAX
 from leveret.store.disk import Disk
 from leveret.store.format import QUARANTINE_DIR
 
@@ -38,6 +39,37 @@ class Damage:
 
     def __str__(self) -> str:
         return f"{self.path} at {self.position}, {self.size} bytes: {self.what}"
+
+
+@final
+class DamageCounts:
+    """What this process has found damaged, for whoever asks; the log names each place too.
+
+    `places` are damaged places, those among them that an earlier start had found are `known`;
+    `records_lost` are the records of the others, a part that cannot be told counting as one.
+    `torn` are ends of the journal that a crash left: nothing of them was confirmed.  `named` are
+    the first `DAMAGE_PLACES_MAX` places, in words.
+    """
+
+    def __init__(self) -> None:
+        self.places: i64 = 0
+        self.known: i64 = 0
+        self.torn: i64 = 0
+        self.records_lost: i64 = 0
+        self.named: list[str] = []
+
+    def add(self, damage: Damage) -> None:
+        """Count a place."""
+        if damage.known:
+            self.known += 1
+        elif damage.torn:
+            self.torn += 1
+            return
+        else:
+            self.records_lost += damage.records if damage.records >= 0 else 1
+        self.places += 1
+        if len(self.named) < DAMAGE_PLACES_MAX:
+            self.named.append(str(damage))
 
 
 def quarantine(disk: Disk, damage: Damage, data: bytes) -> None:

@@ -1,4 +1,4 @@
-"""`GET /api/nodes`: this broker as a node, and what its journal costs the disk."""
+"""`GET /api/nodes`: this broker as a node, what its journal costs the disk, and what is damaged."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ def _name() -> str:
 
 def _node(request: web.Request) -> Row:
     """Return the node: counts of the journal by RabbitMQ's names, averages in ms."""
-    io = request.app[BROKER].turn.io
+    turn = request.app[BROKER].turn
+    io = turn.io
+    damage = turn.damage
     return {
         "name": _name(),
         "type": "disc",
@@ -31,6 +33,11 @@ def _node(request: web.Request) -> Row:
         "io_sync_avg_time": round(io.sync_ms, 4),
         "records_written": int(io.records),
         "records_per_sync": round(io.records_per_sync, 2),
+        "store_damages": int(damage.places),
+        "store_damages_known": int(damage.known),
+        "store_records_lost": int(damage.records_lost),
+        "store_torn_ends": int(damage.torn),
+        "store_damaged_places": list(damage.named),
     }
 
 
