@@ -105,7 +105,8 @@ class RabbitMQ:
         self._spawn(["epmd", "-address", "127.0.0.1", "-port", str(epmd)], environment)
         server = self._spawn([str(SCRIPT)], environment, stdout=subprocess.PIPE)
         threading.Thread(target=self._drain, args=(server,), daemon=True).start()
-        if not self._ready.wait(START_SECONDS_MAX) or server.poll() is not None:
+        self._ready.wait(START_SECONDS_MAX)
+        if not any(READY in line for line in self.lines):
             self.stop()
             raise RabbitMQError("RabbitMQ did not start:\n" + "".join(self.lines))
         return self
@@ -178,7 +179,7 @@ class RabbitMQ:
                 self.lines.append(line)
                 if READY in line:
                     self._ready.set()
-        self._ready.set()  # the end of the output: start looks at the process
+        self._ready.set()  # the end of the output: start looks at what it says
 
 
 def main() -> int:

@@ -69,14 +69,18 @@ def run(
     crash: Callable[[], None],
     arguments: Mapping[str, object],
     tries: int = 1,
+    quiet: float = 0.0,
+    defined: Callable[[], None] = lambda: None,
 ) -> None:
     """Let a started broker work and crash so many times, judging after each chapter.
 
     `crash` is called when the broker was killed: it does the rest of the crash, before the start.
+    `defined` is called when the queues are declared; `tries` and `quiet` are for `load`.
     """
     accounts = Accounts(load.QUEUES, score.counts)
     try:
         load.define(broker, arguments)
+        defined()
         for number in range(1, crashes + 1):
             score.runs += 1
             load.work_and_die(broker, accounts, chance, chance.uniform(*seconds), tries)
@@ -85,7 +89,7 @@ def run(
             broker.start()
             score.boots += 1
             if number % chapter == 0 or number == crashes:
-                load.drain(broker, accounts)
+                load.drain(broker, accounts, quiet)
     except (BrokerProcessError, RabbitMQError) as error:
         score.counts.fault(f"no start: {error}")
     except BREACHES as error:

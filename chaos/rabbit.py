@@ -31,6 +31,9 @@ TYPES: Final[dict[str, dict[str, object]]] = {
 #: Of the first messages after a start, how many are tried.
 TRIES: Final = 5
 
+#: When nothing came for so many seconds, a queue counts as empty.
+QUIET: Final = 5.0
+
 MISSING: Final = "rabbitmq-server is not installed"
 
 
@@ -50,6 +53,7 @@ def run(runs: int, seed: int, say: Callable[[str], None]) -> list[Row]:
                 campaign.run(
                     broker, score, crashes=runs - score.runs, chapter=CHAPTER, seconds=SECONDS,
                     chance=chance, crash=lambda: None, arguments=arguments, tries=TRIES,
+                    quiet=QUIET,
                 )  # fmt: skip
         tell(score, say)
         say(f"{type_}: {score.runs:,} kills, {score.counts.confirmed:,} confirmed")
