@@ -177,6 +177,14 @@ class Node:
             self.log.warning("the HTTP API cannot listen", reason=str(error))
 
     def _recover(self) -> RecoveryReport:
+        # Nothing that recovery makes is garbage, so looking for some would only take time.
+        gc.disable()
+        try:
+            return self._recover_all()
+        finally:
+            gc.enable()
+
+    def _recover_all(self) -> RecoveryReport:
         restore = Restore(self.broker)
         report = recover(self._disk, restore, secrets.token_bytes(16), self.clock.wall_ms())
         self.broker.turn.journal = report.journal()

@@ -178,6 +178,9 @@ UNSYNCED_BYTES_MAX: Final = 8 * 1024 * 1024
 #: A journal file is closed at this size; a larger single record makes a larger file.
 JOURNAL_FILE_BYTES: Final = 64 * 1024 * 1024
 
+#: Addresses that recovery shares between messages; beyond it the memory starts afresh.
+ADDRESSES_KNOWN_MAX: Final = 4096
+
 #: The journal's size that starts a checkpoint.
 JOURNAL_BYTES_MAX: Final = 512 * 1024 * 1024
 

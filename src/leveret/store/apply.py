@@ -26,6 +26,7 @@ from leveret.store.record import (
     REQUEUE,
     TRIM,
     TX,
+    Addresses,
     Damaged,
     read_message,
 )
@@ -39,6 +40,7 @@ class Applier:
 
     def __init__(self, replay: Replay) -> None:
         self._replay = replay
+        self._addresses = Addresses()
         self.chunked: dict[int, RangeSet] = {}
         self.clean_stop = False
 
@@ -104,14 +106,14 @@ class Applier:
     def _publish(self, data: bytes, start: i64, end: i64) -> None:
         """Tell a publish to the targets whose chunks do not hold the message yet."""
         targets, at = self._targets(data, start, end)
-        message = _message(data, at, end)
+        message = self._message(data, at, end)
         if targets:
             self._replay.publish(message, targets)
 
     def _move(self, data: bytes, start: i64, end: i64) -> None:
         """Tell a move: the message first in its new queues, then out of the old one."""
         targets, at = self._targets(data, start, end)
-        message = _message(data, at + 16, end)
+        message = self._message(data, at + 16, end)
         if targets:
             self._replay.publish(message, targets)
         sequence = read_i64_le(data, at + 8)
@@ -146,12 +148,11 @@ class Applier:
                 targets.append((int(queue_id), int(sequence)))
         return targets, at
 
-
-def _message(data: bytes, at: i64, end: i64) -> Message:
-    """Return the message from `at` to `end`."""
-    if at + 15 > end:
-        raise Damaged("a publish ends before its message")
-    return read_message(data, at, end)
+    def _message(self, data: bytes, at: i64, end: i64) -> Message:
+        """Return the message from `at` to `end`."""
+        if at + 15 > end:
+            raise Damaged("a publish ends before its message")
+        return read_message(data, at, end, self._addresses)
 
 
 def _operation_end(data: bytes, at: i64, end: i64) -> i64:

@@ -51,11 +51,12 @@ A state snapshot is a group too; the kinds from 32 on occur there only (`snapsho
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, final
 
 from mypy_extensions import i32, i64
 from xxhash import xxh3_64, xxh3_64_digest
 
+from leveret.limits import ADDRESSES_KNOWN_MAX
 from leveret.message import Address, Message
 from leveret.wire.buffer import (
     BytesWriter,
@@ -192,7 +193,29 @@ def write_message(writer: BytesWriter, message: Message) -> None:
     writer.write(message.properties)
 
 
-def read_message(data: bytes, position: i64, end: i64) -> Message:
+@final
+class Addresses:
+    """Addresses that were met, to be shared by messages.
+
+    Most messages of a journal have one of a few; each by itself would take 200 bytes.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, Address] = {}
+
+    def address(self, data: bytes, exchange: i64, routing_key: i64, end: i64) -> Address:
+        """Return the address whose two short strings begin there, behind their lengths."""
+        wire = data[exchange - 1 : end]
+        address = self._known.get(wire)
+        if address is None:
+            address = Address(data[exchange : routing_key - 1], data[routing_key:end])
+            if len(self._known) >= ADDRESSES_KNOWN_MAX:
+                self._known.clear()
+            self._known[wire] = address
+        return address
+
+
+def read_message(data: bytes, position: i64, end: i64, addresses: Addresses) -> Message:
     """Return the message that lies from `position` to `end`.
 
     Raises: Damaged: its lengths do not fit.
@@ -210,9 +233,8 @@ def read_message(data: bytes, position: i64, end: i64) -> Message:
     body: i64 = properties + i64(read_i32_le(data, sizes))
     if body < properties or body > end:
         raise Damaged("a message's properties exceed its record")
-    address = Address(data[exchange : routing_key - 1], data[routing_key:sizes])
     return Message(
-        address,
+        addresses.address(data, exchange, routing_key, sizes),
         data[properties:body],
         data[body:end],
         timestamp_ms,
