@@ -60,6 +60,7 @@ bench: .venv/.built .venv-pure/.built ## speed beside RabbitMQ, cold start, memo
 	.venv/bin/python bench/start.py --rabbitmq
 	.venv/bin/python bench/many.py
 	.venv/bin/python bench/deep.py
+	.venv/bin/python bench/large.py
 
 fmt: .venv/.deps ## format, and mend what can be mended by rule
 	.venv/bin/ruff format
