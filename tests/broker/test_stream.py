@@ -492,6 +492,20 @@ def test_a_reader_whose_block_went_goes_on_at_what_is_left(node: Node, stored: b
     assert offset == stream(node).first_offset
 
 
+def test_a_reader_whose_block_went_waits_for_the_sync_of_what_is_left(node: Node) -> None:
+    peer = declared(node, x_max_length_bytes=CHUNK_BYTES_MAX)
+    put(peer, *[bytes(QUARTER)] * 3)
+    reader = consume(node, prefetch=1)
+    assert len(reader.take()) == 1
+    peer.send(publish(1, "", "s", bytes(3 * QUARTER)))
+    node.tick()
+    assert stream(node).first_offset == stream(node).visible_end == 3
+    reader.send(method(1, "basic.ack", delivery_tag=1))
+    assert reader.take() == []
+    node.sync()
+    assert len(reader.take()) == 1
+
+
 def test_a_block_that_went_while_it_was_read_holds_no_memory(node: Node) -> None:
     peer = declared(node, x_max_length_bytes=CHUNK_BYTES_MAX)
     put(peer, *[bytes(QUARTER)] * 3)

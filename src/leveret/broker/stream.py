@@ -115,7 +115,8 @@ class StreamReader(MessageSource):
                 or not block.first <= self.offset < block.first + block.count
             ):
                 block = self._enter()
-                if block is None:
+                if block is None or self.offset >= stream.visible_end:
+                    # Retention, or a gap, may have moved the place on to what is not synced yet.
                     return NOTHING
             messages = block.messages
             if messages is None:
