@@ -48,13 +48,16 @@ class _Output:
         self.port = 0
         self.ready = False
         self.settled = threading.Event()  # ready, or the end of the output
+        self.grown = threading.Condition()
         self.thread = threading.Thread(target=self._drain, args=(pipe,), daemon=True)
         self.thread.start()
 
     def _drain(self, pipe: IO[str]) -> None:
         with pipe:
             for line in pipe:
-                self.lines.append(line)
+                with self.grown:
+                    self.lines.append(line)
+                    self.grown.notify_all()
                 if found := LISTENING.search(line):
                     self.port = int(found[1])
                 if READY in line:
@@ -129,6 +132,25 @@ class BrokerProcess:
     def output(self) -> str:
         """What the broker has printed since its last start (the last lines of it)."""
         return "".join(self._output.lines) if self._output is not None else ""
+
+    def expect_line(self, text: str, seconds: float = START_SECONDS_MAX) -> str:
+        """Return the first line since the start that holds `text`, when it has come.
+
+        Raises: BrokerProcessError: it does not come in time.
+        """
+        output = self._output
+        if output is None:
+            raise BrokerProcessError("the broker was not started")
+        found: list[str] = []
+
+        def came() -> bool:
+            found.extend(line for line in output.lines if text in line)
+            return bool(found)
+
+        with output.grown:
+            if not output.grown.wait_for(came, seconds):
+                raise BrokerProcessError(f"no line with {text!r} came\n{self.output}")
+        return found[0]
 
     def start(self) -> Self:
         """Start the broker and wait until it is ready.  Raises: BrokerProcessError."""

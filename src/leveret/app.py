@@ -17,6 +17,7 @@ import os
 import secrets
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Coroutine
 from functools import partial
@@ -39,12 +40,14 @@ from leveret.server.authentication import PasswordAuthenticator, hash_argon2
 from leveret.server.listener import AmqpListener
 from leveret.server.log import make_log
 from leveret.server.runner import Runner, SyncThread
+from leveret.server.space import Space
 from leveret.session.connection import Connection
 from leveret.session.settings import SessionSettings, Tokens
+from leveret.store.ballast import Ballast
 from leveret.store.checkpoint import CheckpointStore
 from leveret.store.checkpoint_files import CheckpointFiles
 from leveret.store.damage import Damage, quarantine
-from leveret.store.disk import RealDisk, StorageFailure
+from leveret.store.disk import DiskFull, RealDisk, StorageFailure
 from leveret.store.journal import Group, Journal
 from leveret.store.journal_files import JournalFiles
 from leveret.store.recovery import RecoveryReport, recover
@@ -66,6 +69,9 @@ M_MMAP_THRESHOLD: Final = -3
 
 #: How long a graceful stop waits for clients to answer its connection.close.
 STOP_SECONDS: Final = 2.0
+
+#: How long the end may take once the storage failed.
+FAILED_SECONDS: Final = 0.6
 
 
 class SystemClock(Clock):
@@ -109,12 +115,14 @@ class Node:
         self.log = make_log(settings.log_level, settings.log_format)
         self.clock = SystemClock()
         self.broker = Broker(Journal(), settings.memory_bytes_max)
+        self.broker.disk_free_bytes_min = settings.disk_free_bytes_min
         self.failure: StorageFailure | None = None
         self._disk = RealDisk(str(settings.data_dir))
         self._stopping = asyncio.Event()
         self._ticker: asyncio.Task[None] | None = None
         self._syncer: asyncio.Task[None] | None = None
         self._unsynced = False
+        self._started = False
         self._checkpoint_wanted = False
         #: Chunks that were found damaged when they were read, by path and position.
         self._damaged_chunks: set[tuple[str, int]] = set()
@@ -130,15 +138,19 @@ class Node:
         settings = self.settings
         report = self._recover()
         loop = asyncio.get_running_loop()
-        self._files = JournalFiles(self._disk)
+        ballast = Ballast(self._disk, settings.ballast_bytes)
+        self._files = JournalFiles(self._disk, ballast)
+        self._space = Space(self._disk, self.broker, ballast, self.log)
         self._checkpoint_files = CheckpointFiles(self._disk)
         self._checkpoints = CheckpointStore(report)
         self._thread = SyncThread(loop, self._failed)
         self.runner = Runner(
             loop, self.broker, self.clock, self._thread, self._write_group, self._read_chunk
         )
-        self.runner.after_sync = self._judge_journal
+        self.runner.after_sync = self._synced
+        self.runner.after_checkpoint = self._checkpoint_ended
         self.runner.on_damage = self._report_damaged_chunks
+        self.runner.no_room = self._no_room
         self.authenticator = PasswordAuthenticator(loop, self.broker.users, self.runner.run)
         self._management = UnixListener(
             settings.management_socket,
@@ -152,6 +164,8 @@ class Node:
         await self.runner.synced()
         if self.failure is not None:
             raise self.failure
+        self._started = True
+        self._space.judge()
         self._listener = AmqpListener(
             self.runner,
             self.broker,
@@ -276,6 +290,7 @@ class Node:
         self._files.append(group)
         io = self.broker.turn.io
         io.wrote(group.records, group.size, time.monotonic_ns() - began)
+        self._space.wrote(int(group.size))
         if self.settings.sync == "always":
             self._sync_group()
         else:
@@ -339,6 +354,13 @@ class Node:
             shell.abort()
         self._stopping.set()
 
+    def _no_room(self, full: DiskFull) -> None:
+        """Wait for room; but who starts or stops cannot wait for ever."""
+        if self._started and not self._stopping.is_set():
+            self._space.no_room(full)
+        else:
+            self._failed(full)
+
     def _log_connection(self, level: str, connection: Connection, text: str) -> None:
         getattr(self.log, level)(text, connection=connection.name)
 
@@ -346,9 +368,24 @@ class Node:
         while True:
             await asyncio.sleep(TICK_SECONDS)
             self.runner.tick()
+            self._space.look(self._thread, self.runner.run)
+            if not self.runner.in_checkpoint and self._space.wants_checkpoint():
+                self._checkpoint_wanted = True
+                self._judge_journal()
+
+    def _synced(self) -> None:
+        """Look at the room and at the journal after each sync."""
+        self._space.found_room()
+        self._space.judge()
+        self._judge_journal()
+
+    def _checkpoint_ended(self) -> None:
+        """Look at the room that a checkpoint gave back."""
+        self._space.owed_bytes = 0
+        self._space.look(self._thread, self.runner.run)
 
     def _judge_journal(self) -> None:
-        """Begin a checkpoint: the journal is past its cap, memory fills, or recovery wants one."""
+        """Begin a checkpoint: for a long journal, a memory or disk that fills, or recovery."""
         journal = self.broker.turn.journal
         long = journal.bytes_since_roll > self.settings.journal_bytes_max
         # A stop's last record must stay the last one.
@@ -357,6 +394,7 @@ class Node:
             self._checkpoint_wanted = False
             source = BrokerCheckpoint(self.broker)
             self.log.info("checkpoint", journal_bytes=int(journal.bytes_since_roll))
+            self._space.owed_bytes = int(self.broker.checkpoint_bytes())
             self.runner.begin_checkpoint(
                 self._checkpoints.begin(journal, source, self.clock.wall_ms()),
                 self._checkpoint_files.run,
@@ -376,10 +414,13 @@ class Node:
     async def stop(self) -> None:
         """Close the connections, sync, and mark the stop as clean."""
         self._listener.stop()
-        await self._management.stop()
         for task in (self._ticker, self._syncer):
             if task is not None:
                 task.cancel()
+        with contextlib.suppress(TimeoutError):
+            # After a failure requests may wait for syncs that never come.
+            wait = None if self.failure is None else FAILED_SECONDS / 2
+            await asyncio.wait_for(self._management.stop(), wait)
         if self.failure is None:
             await self._close_connections()
             # What follows from earlier syncs is journaled before the mark, which must be the last.
@@ -389,9 +430,16 @@ class Node:
             self._thread.stop()
             self.authenticator.stop()
             if self.failure is None:
-                self._files.sync()
-                self._files.close()
+                self._close_files()
         self._disk.close()
+
+    def _close_files(self) -> None:
+        """Sync what the `sync` setting left to the system, and close the journal."""
+        try:
+            self._files.sync()
+            self._files.close()
+        except StorageFailure as failure:
+            self._failed(failure)
 
     async def _close_connections(self) -> None:
         """Send every client a connection.close and give it a moment to answer."""
@@ -418,8 +466,17 @@ async def _serve(settings: Settings) -> int:
     sys.stdout.write(f"listening on amqp://{settings.host}:{node.port}\nServer startup complete\n")
     sys.stdout.flush()
     await node.wait()
+    if node.failure is not None:
+        _end_soon()
     await node.stop()
     return 1 if node.failure is not None else 0
+
+
+def _end_soon() -> None:
+    """End the process after `FAILED_SECONDS` even if something in it does not."""
+    timer = threading.Timer(FAILED_SECONDS, os._exit, (1,))
+    timer.daemon = True
+    timer.start()
 
 
 def run(settings: Settings) -> int:

@@ -236,6 +236,20 @@ class Settings(BaseSettings):
         le=2**31 - 1,
         description="The size at which a file of the journal is closed and the next one begun.",
     )
+    disk_free_bytes_min: Size = Field(
+        limits.DISK_FREE_BYTES_MIN,
+        ge=0,
+        le=2**62,
+        description="The room on the disk that publishers must leave: below it, with what a "
+        "checkpoint needs on top, they are blocked.",
+    )
+    ballast_bytes: Size = Field(
+        limits.BALLAST_BYTES,
+        ge=0,
+        le=2**40,
+        description="The size of the file that is given up when the disk is full in spite of "
+        "`disk_free_bytes_min`, so that acks and deletes find room; 0 makes none.",
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="The least level that is logged."
     )

@@ -175,6 +175,18 @@ RETAINED_OVERHEAD_BYTES: Final = 256
 #: Bytes appended to the journal that are not synced yet; beyond it publishers are not read.
 UNSYNCED_BYTES_MAX: Final = 8 * 1024 * 1024
 
+#: The room on the disk that publishers must leave (RabbitMQ: 50 MB): what was accepted before they
+#: were blocked fits into it several times.
+DISK_FREE_BYTES_MIN: Final = 50_000_000
+
+#: The file that pays for acks, deletes and checkpoints when others have filled the disk: twice what
+#: may wait unsynced.
+BALLAST_BYTES: Final = 16 * 1024 * 1024
+
+#: After so many bytes written the disk is asked again how much is free; a call costs the thread
+#: that syncs a switch, so it is not made for each group.
+DISK_MEASURE_BYTES: Final = 1024 * 1024
+
 #: A journal file is closed at this size; a larger single record makes a larger file.
 JOURNAL_FILE_BYTES: Final = 64 * 1024 * 1024
 

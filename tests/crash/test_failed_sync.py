@@ -30,7 +30,6 @@ FAULTS = [
     "fdatasync:error=EIO:when=12",
     "fdatasync:error=EIO:when=40+",
     f"{WRITE}:error=EIO:when=15",
-    f"{WRITE}:error=ENOSPC:when=45+",
     f"{RENAME}:error=EIO:when=2",
     f"{UNLINK}:error=EIO:when=1",
 ]

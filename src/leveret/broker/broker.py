@@ -1,4 +1,4 @@
-"""The broker: its vhosts, the connections that are there, and the alarm that blocks publishers.
+"""The broker: its vhosts, the connections that are there, and the alarms that block publishers.
 
 The composition root makes it, feeds it time, and runs the effects that its turn noted.
 """
@@ -33,6 +33,12 @@ class Broker:
         self.parameters = Parameters(self.turn, self.vhosts)
         #: Memory for messages beyond which publishers are blocked.
         self.memory_bytes_max: i64 = memory_bytes_max
+        #: The room on the disk that publishers must leave, and what was there at the last look.
+        self.disk_free_bytes_min: i64 = 0
+        self.disk_free_bytes: i64 = 0
+        self.memory_alarm = False
+        self.disk_alarm = False
+        #: True while either alarm is on; the reason names both.
         self.blocked = False
         self.blocked_reason = ""
 
@@ -160,17 +166,53 @@ class Broker:
     def judge_memory(self) -> None:
         """Block publishers above the watermark; let them go on at nine tenths of it."""
         held = self.memory_bytes()
-        if not self.blocked and held > self.memory_bytes_max:
-            self.set_alarm(True, "low on memory")
-        elif self.blocked and held <= self.memory_bytes_max * 9 // 10:
-            self.set_alarm(False, "")
+        if not self.memory_alarm and held > self.memory_bytes_max:
+            self.memory_alarm = True
+            self._tell_alarms()
+        elif self.memory_alarm and held <= self.memory_bytes_max * 9 // 10:
+            self.memory_alarm = False
+            self._tell_alarms()
 
-    def set_alarm(self, blocked: bool, reason: str) -> None:
-        """Raise or clear the alarm and tell the connections."""
-        self.blocked = blocked
-        self.blocked_reason = reason
-        for link in list(self.links):
-            link.alarm(blocked, reason)
+    def checkpoint_bytes(self) -> i64:
+        """Return about how much a checkpoint would write: live messages that only the journal has.
+
+        It had them all since the last checkpoint, and they are all in memory.
+        """
+        return min(self.turn.journal.bytes_since_roll, self.turn.held_bytes)
+
+    def judge_disk(self, free_bytes: i64, owed_bytes: i64 = 0) -> None:
+        """Block publishers where too little stays free; let them go on with an eighth more.
+
+        What was accepted and is not written yet is taken off, and what the next checkpoint will
+        write, or the one that runs (`owed_bytes`): acks and deletes give no room back before it.
+        """
+        self.disk_free_bytes = free_bytes
+        least = self.disk_free_bytes_min
+        room: i64 = free_bytes - owed_bytes - self.checkpoint_bytes()
+        room -= self.turn.journal.unsynced_bytes
+        if not self.disk_alarm and room < least:
+            self.disk_alarm = True
+            self._tell_alarms()
+        elif self.disk_alarm and room >= least + least // 8:
+            self.disk_alarm = False
+            self._tell_alarms()
+
+    def _tell_alarms(self) -> None:
+        """Tell the connections when the first alarm is raised or the last one is over.
+
+        The reason is in RabbitMQ's words (`rabbit_reader:blocked_by_message`).
+        """
+        causes: list[str] = []
+        if self.memory_alarm:
+            causes.append("memory")
+        if self.disk_alarm:
+            causes.append("disk")
+        self.blocked_reason = "low on " + " & ".join(causes) if causes else ""
+        blocked = len(causes) > 0
+        if blocked != self.blocked:
+            self.blocked = blocked
+            for link in list(self.links):
+                link.alarm(blocked, self.blocked_reason)
 
     def journal_stop(self, time_ms: i64) -> None:
         """Journal what only a clean stop can tell: which messages had been handed out."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from functools import partial
 from queue import SimpleQueue
 
 from leveret.broker.broker import Broker
@@ -20,12 +21,15 @@ from leveret.broker.turn import ChunkWanted, Link, SyncWaiter
 from leveret.clock import Clock
 from leveret.server.amqp import AmqpProtocol
 from leveret.store.checkpoint import Checkpoint, CheckpointWork
-from leveret.store.disk import StorageFailure
+from leveret.store.disk import DiskFull, StorageFailure
 from leveret.store.journal import Group
 from leveret.store.segments import ChunkRef
 
 #: A loop's timer takes no years: a later deadline is looked at again after this.
 TIMER_MS_MAX = 3_600_000
+
+#: When a group for which there was no room is written again.
+NO_ROOM_SECONDS = 0.25
 
 #: What the sync thread is asked to do: a call without arguments, or None to end.
 Task = Callable[[], Callable[[], None]]
@@ -121,6 +125,10 @@ class Runner:
         self.on_damage: Callable[[], None] = _nothing
         #: Called after each sync, when the core has heard of it.
         self.after_sync: Callable[[], None] = _nothing
+        #: Called when a checkpoint is done.
+        self.after_checkpoint: Callable[[], None] = _nothing
+        #: Called each time that the disk had no room for a group.
+        self.no_room: Callable[[DiskFull], None] = _ignore
         self.failed = False
 
     def fail(self) -> None:
@@ -200,15 +208,28 @@ class Runner:
 
     def _sync(self) -> None:
         group = self._journal.seal()
-        if group is None:
-            return
-        self._syncing = True
+        if group is not None:
+            self._syncing = True
+            self._write(group)
 
-        def write() -> Callable[[], None]:
+    def _write(self, group: Group) -> None:
+        if not self.failed:
+            self._thread.submit(partial(self._try_to_write, group))
+
+    def _try_to_write(self, group: Group) -> Callable[[], None]:
+        """Write a group; in the sync thread."""
+        try:
             self._write_group(group)
-            return lambda: self._synced(int(group.number))
+        except DiskFull as full:
+            return partial(self._found_no_room, group, full)
+        return partial(self._synced, int(group.number))
 
-        self._thread.submit(write)
+    def _found_no_room(self, group: Group, full: DiskFull) -> None:
+        """Write the group again after a while: nothing of it was confirmed, and none is behind."""
+        if not self.failed:
+            self.no_room(full)
+            self._loop.call_later(NO_ROOM_SECONDS, self._write, group)
+            self.run()
 
     def _synced(self, number: int) -> None:
         self._syncing = False
@@ -271,6 +292,7 @@ class Runner:
         if work is None:
             if checkpoint.done:
                 self._checkpoint = None
+                self.after_checkpoint()
             return
         self._checkpoint_busy = True
 
@@ -308,6 +330,10 @@ class Runner:
 
 def _nothing() -> None:
     """Stand in where nobody wants to hear of syncs or damage."""
+
+
+def _ignore(full: DiskFull) -> None:
+    """Stand in where nobody wants to hear of a full disk."""
 
 
 def _no_work(work: CheckpointWork) -> None:

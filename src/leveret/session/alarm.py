@@ -1,8 +1,9 @@
-"""What the memory alarm means to a connection that publishes (behaviour 16).
+"""What an alarm (memory or disk) means to a connection that publishes (behaviour 16).
 
 It is told, and halted after its next publish.  But a connection in the middle of a content or a
 transaction goes on to its end: halted there, what it has begun could keep the alarm on for ever.
-What may come in spite of the alarm is bounded (`Broker.is_overfull`).
+What may come in spite of the alarm is bounded (`Broker.is_overfull`); on a full disk it is not
+confirmed before there is room for it.
 """
 
 from __future__ import annotations

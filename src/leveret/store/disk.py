@@ -7,7 +7,9 @@ subclassed and can release the GIL around each of them.
 
 Invariants: a write is whole or raises; after a raise nothing is known of what reached the disk, and
 the caller gives the file up (a failed sync is never tried again: the kernel marks the lost pages
-clean).  Files are made with mode 0600, directories with 0700, whatever the umask allows.
+clean).  One case is better: a write that found no room (`full`) changed nothing but the end of the
+file, so who cuts that off may try again.  Files are made with mode 0600, directories with 0700,
+whatever the umask allows.
 """
 
 from __future__ import annotations
@@ -47,6 +49,10 @@ class DiskLocked(StorageFailure):
     """Another process has the data directory."""
 
 
+class DiskFull(StorageFailure):
+    """There was no room for a write, and what it had begun is taken back: it may be tried again."""
+
+
 class File(ABC):
     """An open file of the store.  Every method raises `StorageFailure`."""
 
@@ -69,6 +75,10 @@ class File(ABC):
     @abstractmethod
     def truncate(self, size: int) -> None:
         """Cut the file to `size` bytes."""
+
+    @abstractmethod
+    def allocate(self, size: int) -> None:
+        """Make the file at least `size` bytes long, with room on the disk for all of them."""
 
     @abstractmethod
     def sync(self) -> None:
@@ -107,12 +117,19 @@ class Disk(ABC):
         """Return when the names in the directory `path` have reached the disk."""
 
     @abstractmethod
+    def free(self) -> int:
+        """Return how many bytes more the disk has room for, for this process."""
+
+    @abstractmethod
     def lock(self, path: str) -> None:
         """Take the file `path` for this process until it ends.
 
         Raises: DiskLocked: another process has it.
         """
 
+
+#: What a disk has free that does not know its size.
+UNBOUNDED: Final = 1 << 62
 
 #: Parts that one `pwritev` takes.
 PARTS_MAX: Final = min(1024, os.sysconf("SC_IOV_MAX"))
@@ -189,6 +206,14 @@ class RealFile(File):
             self._end = size
         except OSError as error:
             raise StorageFailure.of("truncate", self._path, error) from error
+
+    def allocate(self, size: int) -> None:
+        """Call `posix_fallocate`, which writes where the file system cannot do it otherwise."""
+        try:
+            os.posix_fallocate(self._descriptor, 0, size)
+            self._end = max(self._end, size)
+        except OSError as error:
+            raise StorageFailure.of("allocate", self._path, error) from error
 
     def sync(self) -> None:
         """Call `fdatasync`: it also writes a changed size."""
@@ -270,6 +295,15 @@ class RealDisk(Disk):
                 os.close(descriptor)
         except OSError as error:
             raise StorageFailure.of("fsync_dir", path, error) from error
+
+    def free(self) -> int:
+        """Ask `statvfs`; what is kept for root does not count."""
+        try:
+            found = os.statvfs(self._directory)
+        except OSError as error:
+            raise StorageFailure.of("statvfs", self._directory, error) from error
+        # Some file systems of user space do not say.
+        return found.f_bavail * found.f_frsize if found.f_blocks else UNBOUNDED
 
     def lock(self, path: str) -> None:
         """Take a `flock` on the file `path`; it goes with the process, however that ends."""

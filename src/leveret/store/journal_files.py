@@ -5,7 +5,9 @@ nothing: which group goes to which file was decided when the group was sealed (`
 
 Invariants: when `write` returns, the group and its file's name are durable.  After the first
 failure of any call every later call fails too, for what the disk holds is not known any more and a
-failed sync is never tried again.
+failed sync is never tried again.  The one exception is a write that finds no room: the file is cut
+back to its last whole group, so the same group may be written again (`DiskFull`), and no other may
+before it.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ from typing import final
 
 from mypy_extensions import i64
 
-from leveret.store.disk import Disk, File, StorageFailure
+from leveret.store.ballast import Ballast
+from leveret.store.disk import Disk, DiskFull, File, StorageFailure
 from leveret.store.format import JOURNAL_DIR
 from leveret.store.journal import Group
 
@@ -37,11 +40,17 @@ def journal_number(name: str) -> int:
 
 @final
 class JournalFiles:
-    """Writes groups and syncs them.  One thread at a time calls it."""
+    """Writes groups and syncs them.  One thread at a time calls it.
 
-    def __init__(self, disk: Disk) -> None:
+    A write that finds no room is paid for by the `ballast`, if there is one.
+    """
+
+    def __init__(self, disk: Disk, ballast: Ballast | None = None) -> None:
         self._disk = disk
+        self._ballast = ballast
         self._file: File | None = None
+        #: Where the last whole group of the file ends.
+        self._end: i64 = 0
         self._number: i64 = -1
         self._written: i64 = 0
         self._failure: StorageFailure | None = None
@@ -49,7 +58,8 @@ class JournalFiles:
     def write(self, group: Group) -> None:
         """Write `group` and return when it is durable.
 
-        Raises: StorageFailure: nothing may be confirmed any more.
+        Raises: DiskFull: try again with the same group.  StorageFailure: nothing may be confirmed
+        any more.
         """
         self.append(group)
         self.sync()
@@ -57,14 +67,36 @@ class JournalFiles:
     def append(self, group: Group) -> None:
         """Write `group` without waiting for the disk; what it holds is durable after `sync`.
 
-        Raises: StorageFailure: nothing may be confirmed any more.
+        Raises: as `write`.
         """
         self._check()
         try:
-            self._file_for(group).append(group.parts)
+            self._append_somehow(group)
         except StorageFailure as failure:
-            self._failure = failure
+            if not isinstance(failure, DiskFull):
+                self._failure = failure
             raise
+
+    def _append_somehow(self, group: Group) -> None:
+        """Write `group`; where there is no room, give up the ballast for it."""
+        try:
+            self._append(group)
+        except DiskFull:
+            if self._ballast is None or not self._ballast.give_up():
+                raise
+            self._append(group)
+
+    def _append(self, group: Group) -> None:
+        """Write `group`, or as if nothing had happened raise `DiskFull`."""
+        file = self._file_for(group)
+        try:
+            file.append(group.parts)
+        except StorageFailure as failure:
+            if not failure.full:
+                raise
+            file.truncate(int(self._end))
+            raise DiskFull(failure.verb, failure.path, str(failure), failure.errno) from failure
+        self._end += group.size
         self._written = group.number
 
     def sync(self) -> i64:
@@ -100,13 +132,24 @@ class JournalFiles:
         A new file's name is made durable here, once its predecessor is synced and closed.
         """
         file = self._file
-        if file is not None and group.file_number == self._number:
-            return file
         if file is not None:
+            if group.file_number == self._number:
+                return file
             file.sync()
+            self._file = None
             file.close()
-        file = self._disk.open(journal_path(int(group.file_number)), create=True)
+        file = self._open(journal_path(int(group.file_number)))
+        self._end = file.size()
         self._disk.fsync_dir(JOURNAL_DIR)
         self._file = file
         self._number = group.file_number
         return file
+
+    def _open(self, path: str) -> File:
+        """Open a journal file that may not be there.  Raises: DiskFull, StorageFailure."""
+        try:
+            return self._disk.open(path, create=True)
+        except StorageFailure as failure:
+            if not failure.full:
+                raise
+            raise DiskFull(failure.verb, path, "no room for a file", failure.errno) from failure

@@ -1,4 +1,4 @@
-"""`GET /api/nodes`: this broker as a node, what its journal costs the disk, and what is damaged."""
+"""`GET /api/nodes`: this broker as a node, its alarms, what its journal costs, what is damaged."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ def _name() -> str:
 
 
 def _node(request: web.Request) -> Row:
-    """Return the node: counts of the journal by RabbitMQ's names, averages in ms."""
-    turn = request.app[BROKER].turn
+    """Return the node by RabbitMQ's names: sizes in bytes, averages in ms."""
+    broker = request.app[BROKER]
+    turn = broker.turn
     io = turn.io
     damage = turn.damage
     return {
@@ -26,6 +27,12 @@ def _node(request: web.Request) -> Row:
         "type": "disc",
         "running": True,
         "os_pid": str(os.getpid()),
+        "mem_used": int(broker.memory_bytes()),
+        "mem_limit": int(broker.memory_bytes_max),
+        "mem_alarm": broker.memory_alarm,
+        "disk_free": int(broker.disk_free_bytes),
+        "disk_free_limit": int(broker.disk_free_bytes_min),
+        "disk_free_alarm": broker.disk_alarm,
         "io_write_count": int(io.writes),
         "io_write_bytes": int(io.bytes_written),
         "io_write_avg_time": round(io.write_ms, 4),

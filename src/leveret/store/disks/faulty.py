@@ -112,6 +112,10 @@ class FaultyDisk(Disk):
         self.strike("fsync_dir", path)
         self._disk.fsync_dir(path)
 
+    def free(self) -> int:
+        """Return how much room there is."""
+        return self._disk.free()
+
     def lock(self, path: str) -> None:
         """Take the lock."""
         self._disk.lock(path)
@@ -154,6 +158,11 @@ class FaultyFile(File):
         """Cut the file."""
         self._disk.strike("truncate", self._path)
         self._file.truncate(size)
+
+    def allocate(self, size: int) -> None:
+        """Make room."""
+        self._disk.strike("allocate", self._path)
+        self._file.allocate(size)
 
     def sync(self) -> None:
         """Sync the file."""

@@ -5,6 +5,8 @@ their file was synced after they were written, names when their directory was sy
 changed.  Of all else a crash keeps any part: nothing, everything, the first so many writes with the
 last one torn, single pages of a write without those before them, a length without its bytes.
 
+It may be given a size, and is full then like a real one: what fits is written, the rest fails.
+
 Not modelled: bytes that change by themselves (tests flip them) and disks that lie about a sync.
 Chance is handed in: `draw(n)` returns a whole number from 0 up to n - 1.
 """
@@ -16,7 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from leveret.store.disk import Disk, DiskLocked, File, StorageFailure
+from leveret.store.disk import UNBOUNDED, Disk, DiskLocked, File, StorageFailure
 
 #: What a device writes as a whole, and what the kernel does.
 SECTOR_BYTES: Final = 512
@@ -44,10 +46,14 @@ class Operation:
 
 
 class RecordingDisk(Disk):
-    """A disk in memory that begins with `image`; `trace` is all that was done."""
+    """A disk in memory that begins with `image`; `trace` is all that was done.
 
-    def __init__(self, image: Image | None = None) -> None:
+    `bytes_max` is what its files may hold together; it may be changed at any time.
+    """
+
+    def __init__(self, image: Image | None = None, bytes_max: int = UNBOUNDED) -> None:
         image = image or Image()
+        self.bytes_max = bytes_max
         self.start = Image(dict(image.files), set(image.folders))
         self.trace: list[Operation] = []
         self.contents: list[bytearray] = []
@@ -106,6 +112,13 @@ class RecordingDisk(Disk):
         self._need_folder("fsync_dir", path)
         self.trace.append(Operation("fsync_dir", path))
 
+    def free(self) -> int:
+        """Return how much room there is; a file counts as long as it has a name."""
+        if self.bytes_max == UNBOUNDED:
+            return UNBOUNDED
+        used = sum(len(self.contents[number]) for number in self._names.values())
+        return max(0, self.bytes_max - used)
+
     def lock(self, path: str) -> None:
         """Take the lock; there is one holder of a disk in memory."""
         if path in self._locked:
@@ -136,15 +149,23 @@ class RecordingFile(File):
 
     def append(self, parts: list[bytes]) -> None:
         """Write at the end: one operation, which a crash may tear anywhere."""
-        self._write(b"".join(parts), len(self._content))
+        self._write("append", b"".join(parts), len(self._content))
 
     def pwrite(self, data: bytes, position: int) -> None:
         """Write at a position."""
-        self._write(data, position)
+        self._write("pwrite", data, position)
 
-    def _write(self, data: bytes, position: int) -> None:
-        _overwrite(self._content, position, data)
-        self._disk.trace.append(Operation("write", self._path, self._number, position, bytes(data)))
+    def _write(self, verb: str, data: bytes, position: int) -> None:
+        """Write what there is room for.  Raises: StorageFailure: it was not all."""
+        grown = position + len(data) - len(self._content)
+        missing = grown - self._disk.free() if grown > 0 else 0
+        fitting = data[: max(0, len(data) - missing)] if missing > 0 else data
+        if fitting or not data:
+            _overwrite(self._content, position, fitting)
+            operation = Operation("write", self._path, self._number, position, bytes(fitting))
+            self._disk.trace.append(operation)
+        if missing > 0:
+            raise StorageFailure(verb, self._path, "No space left on device", errno.ENOSPC)
 
     def read(self, position: int, size: int) -> bytes:
         """Read."""
@@ -158,6 +179,14 @@ class RecordingFile(File):
         """Cut the file."""
         _cut(self._content, size)
         self._disk.trace.append(Operation("truncate", self._path, self._number, size))
+
+    def allocate(self, size: int) -> None:
+        """Make the file longer by zeros, which take room."""
+        missing = size - len(self._content)
+        if missing > self._disk.free():
+            raise StorageFailure("allocate", self._path, "No space left on device", errno.ENOSPC)
+        if missing > 0:
+            self._write("allocate", bytes(missing), len(self._content))
 
     def sync(self) -> None:
         """Make the file's bytes durable."""
