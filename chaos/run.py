@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from chaos import board, cuts, kills, rabbit, syscalls
+from chaos import board, cuts, kills, mixed, rabbit, syscalls
 
 
 class Scenario(Protocol):
@@ -27,7 +27,7 @@ class Scenario(Protocol):
         """Run it so many times."""
 
 
-SCENARIOS: Final[Sequence[Scenario]] = (kills, rabbit, cuts, syscalls)
+SCENARIOS: Final[Sequence[Scenario]] = (kills, mixed, rabbit, cuts, syscalls)
 
 
 def runs_of(scenario: Scenario, share: float) -> int:
