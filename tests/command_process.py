@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -24,15 +25,22 @@ class Command:
         self, *arguments: str | Path, stdin: bytes = b""
     ) -> subprocess.CompletedProcess[bytes]:
         """Run a command to its end."""
-        kept = {k: v for k, v in os.environ.items() if not k.startswith("LEVERET_")}
         ours = {
             "LEVERET_URI": self.broker.uri,
             "LEVERET_DATA_DIR": str(self.broker.data_dir),
         }
-        return subprocess.run(
-            [sys.executable, "-m", "leveret", *map(str, arguments)],
-            input=stdin,
-            capture_output=True,
-            timeout=COMMAND_SECONDS_MAX,
-            env=kept | ours,
-        )
+        return run_leveret(*arguments, stdin=stdin, settings=ours)
+
+
+def run_leveret(
+    *arguments: str | Path, stdin: bytes = b"", settings: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[bytes]:
+    """Run a command to its end; it sees no settings but those given."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("LEVERET_")}
+    return subprocess.run(
+        [sys.executable, "-m", "leveret", *map(str, arguments)],
+        input=stdin,
+        capture_output=True,
+        timeout=COMMAND_SECONDS_MAX,
+        env=kept | dict(settings or {}),
+    )

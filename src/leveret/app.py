@@ -229,7 +229,9 @@ class Node:
         """Journal the start, so that a clean stop is only ever the last thing said."""
         settings = self.settings
         journal = self.broker.turn.journal
-        journal.define("start", {"version": __version__, "time_ms": self.clock.wall_ms()})
+        # With the uuid the journal can be read even when the file `format` is lost.
+        start = {"version": __version__, "time_ms": self.clock.wall_ms(), "uuid": report.uuid}
+        journal.define("start", start)
         definitions = self._definitions()
         if not self.broker.vhosts and not definitions.get("vhosts"):
             self.broker.add_vhost(settings.default_vhost)

@@ -10,8 +10,10 @@ from typing import Final
 from leveret.errors import AmqpError
 
 OK: Final = 0
-#: There was nothing to get, a check of the demo did not hold, or the broker could not run.
+#: There was nothing to get, a check did not hold, damage was found, or the broker could not run.
 NOTHING: Final = 1
+#: A data directory or a backup that cannot be read, or that a broker uses.
+UNUSABLE: Final = 2
 #: EX_USAGE: the command line is wrong.
 USAGE: Final = 64
 #: EX_DATAERR: the broker refused what was asked for; the channel was closed.

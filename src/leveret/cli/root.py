@@ -26,6 +26,7 @@ COMMANDS: Final = {
     "get": "leveret.cli.get",
     "list": "leveret.cli.listing",
     "ctl": "leveret.cli.ctl",
+    "store": "leveret.cli.store",
     "perf": "leveret.cli.perf",
     "pipeline": "leveret.cli.pipeline",
     "demo": "leveret.cli.demo",

@@ -77,6 +77,8 @@ class CheckpointOutput:
         self.segments_used: set[int] = set()
         self.next_segment: i64 = segment
         self._snapshot = SnapshotWriter(seed, head)
+        # By it the store can be read even when the file `format` is lost.
+        self._snapshot.counter("seed", seed)
         self._builder: ChunkBuilder | None = None
         self._queue_id: i64 = -1
         self._writes: list[SegmentWrite] = []
@@ -312,6 +314,7 @@ class CheckpointStore:
 
     def __init__(self, report: RecoveryReport) -> None:
         self._seed = report.seed
+        self._uuid = report.uuid
         self._generation: i64 = report.next_generation
         self._segment: i64 = report.next_segment
         self._previous = report.head
@@ -322,7 +325,7 @@ class CheckpointStore:
         """Begin a checkpoint: the journal rolls now."""
         replay_from = journal.roll()
         head = SnapshotHead(self._generation, replay_from, journal.next_file_number, now_ms)
-        journal.checkpoint(self._generation)
+        journal.checkpoint(self._generation, self._uuid)
         self._generation += 1
         source.begin(replay_from)
         return Checkpoint(journal, source, CheckpointOutput(self._seed, head, self._segment), self)

@@ -322,3 +322,49 @@ class RealDisk(Disk):
         """Let go of the locks."""
         while self._locks:
             os.close(self._locks.pop())
+
+
+class ReadDisk(RealDisk):
+    """A directory that is looked at and not changed by a byte: what would change it raises.
+
+    Raises: StorageFailure: it is no directory.
+    """
+
+    def _make(self, full: str, path: str) -> None:
+        """Make nothing."""
+        if not os.path.isdir(full):
+            raise StorageFailure("open", path or full, "there is no such directory", errno.ENOENT)
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        """Open the file `path` to read; the system refuses all that would change it."""
+        if create:
+            raise StorageFailure("open", path, "nothing is made here", errno.EROFS)
+        try:
+            return RealFile(os.open(self._at(path), os.O_RDONLY | os.O_CLOEXEC), path)
+        except OSError as error:
+            raise StorageFailure.of("open", path, error) from error
+
+    def rename(self, old: str, new: str) -> None:
+        """Refuse."""
+        raise StorageFailure("rename", old, "nothing is changed here", errno.EROFS)
+
+    def unlink(self, path: str) -> None:
+        """Refuse."""
+        raise StorageFailure("unlink", path, "nothing is changed here", errno.EROFS)
+
+    def lock(self, path: str) -> None:
+        """Keep brokers away, but not others who only look; where no lock file is, none runs."""
+        try:
+            descriptor = os.open(self._at(path), os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise StorageFailure.of("lock", path, error) from error
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(descriptor)
+            if isinstance(error, BlockingIOError):
+                raise DiskLocked("lock", path, "another process has it", errno.EAGAIN) from error
+            raise StorageFailure.of("lock", path, error) from error
+        self._locks.append(descriptor)

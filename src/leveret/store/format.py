@@ -76,6 +76,31 @@ def open_format(disk: Disk, new_uuid: bytes, now_ms: i64) -> Format:
     return Format(new_uuid, now_ms, False)
 
 
+def look_at_format(disk: Disk) -> list[Format | None]:
+    """Return what each copy of the file says, None for one that does not check; change nothing.
+
+    An empty list tells that there is no such file.
+
+    Raises: UnknownFormat: a true copy is of a layout that is not known.  StorageFailure.
+    """
+    if FORMAT_PATH not in disk.list(""):
+        return []
+    file = disk.open(FORMAT_PATH)
+    copies: list[Format | None] = []
+    for position in (0, _SECOND_AT):
+        block = file.read(position, _BLOCK_BYTES)
+        if not _is_block(block):
+            copies.append(None)
+            continue
+        version = read_i32_le(block, 8)
+        if version != FORMAT_VERSION:
+            file.close()
+            raise UnknownFormat(f"layout {version} is not known to this release")
+        copies.append(Format(block[16:32], read_i64_le(block, 32), False))
+    file.close()
+    return copies
+
+
 def _block(uuid: bytes, created_ms: i64) -> bytes:
     """Return one copy of the block."""
     writer = BytesWriter()

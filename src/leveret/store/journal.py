@@ -217,9 +217,13 @@ class Journal:
         """Append that a definition is gone; `definition` holds at least what identifies it."""
         self._append_definition(DELETE, kind, definition)
 
-    def checkpoint(self, generation: i64) -> None:
-        """Append that the checkpoint `generation` began."""
+    def checkpoint(self, generation: i64, uuid: bytes = b"") -> None:
+        """Append that the checkpoint `generation` began.
+
+        With the store's `uuid` this generation of the journal can be read without `format`.
+        """
         write_i64_le(self._other, generation)
+        self._other.write(uuid)
         self._append(self._other, RECORD_HEAD_BYTES, CHECKPOINT, b"")
 
     def clean_stop(self, time_ms: i64) -> None:

@@ -39,7 +39,7 @@ Payloads by kind (`string` = u8 length and bytes; `table` = AMQP field table):
     tx                   any of the others, each as u32 size | u8 kind | payload
     consumer offset      u64 queue | string consumer | u64 offset
     publisher sequence   u64 queue | string publisher | u64 sequence
-    checkpoint           u64 generation
+    checkpoint           u64 generation | 16 bytes uuid, or none
     clean stop           i64 time in ms
 
     message              i64 timestamp in ms | u8 flags (1 = persistent, 2 = dead-lettered) |
@@ -87,6 +87,28 @@ ACKED: Final = 35
 CHUNK: Final = 36
 END: Final = 63
 
+_NAMES: Final = {
+    DEFINE: "define",
+    DELETE: "delete",
+    PUBLISH: "publish",
+    ACK: "ack",
+    REQUEUE: "requeue",
+    MOVE: "move",
+    PURGE: "purge",
+    TX: "tx",
+    TRIM: "trim",
+    CONSUMER_OFFSET: "consumer_offset",
+    PUBLISHER_SEQUENCE: "publisher_sequence",
+    CHECKPOINT: "checkpoint",
+    CLEAN_STOP: "clean_stop",
+    SNAPSHOT: "snapshot",
+    COUNTER: "counter",
+    QUEUE: "queue",
+    ACKED: "acked",
+    CHUNK: "chunk",
+    END: "end",
+}
+
 GROUP_MAGIC: Final = b"LVgroup1"
 GROUP_HEADER_BYTES: Final = 48
 RECORD_HEADER_BYTES: Final = 13
@@ -108,6 +130,11 @@ class Damaged(Exception):
 def is_kind(kind: i64) -> bool:
     """Tell whether there is such a kind of record."""
     return DEFINE <= kind <= CLEAN_STOP or SNAPSHOT <= kind <= CHUNK or kind == END
+
+
+def kind_name(kind: i64) -> str:
+    """Return what a kind of record is called."""
+    return _NAMES.get(int(kind), f"kind {kind}")
 
 
 def encode_group_header(

@@ -1,0 +1,129 @@
+"""`leveret store`: looking at a data directory, and saving what is left of a damaged one.
+
+The directory is only read.  No broker may run on it, but for `--running`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from leveret.cli import exits
+
+Directory = Annotated[Path, typer.Argument(metavar="DIR", help="The data directory.")]
+Uuid = Annotated[
+    str,
+    typer.Option("--uuid", metavar="HEX", help="The store's uuid, where nothing there tells it."),
+]
+Running = Annotated[
+    bool, typer.Option("--running", help="Look beside a running broker; the end may be torn.")
+]
+
+
+def check(
+    directory: Directory,
+    running: Running = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    uuid: Uuid = "",
+) -> int:
+    """Verify every checksum, and say what is live, dead, damaged and lost.
+
+    It ends with 0 when all is whole, 1 when damage was found, 2 when there is no store to read.
+    """
+    from leveret.cli.store_report import as_object, print_object, print_report
+    from leveret.cli.store_work import open_store, read_uuid, readable, run_survey
+    from leveret.store.survey import Survey
+
+    with readable():
+        disk = open_store(directory, locked=not running)
+        survey = Survey(disk, uuid=read_uuid(uuid))
+        run_survey(survey, "checking")
+        disk.close()
+    if as_json:
+        print_object(as_object(directory, survey))
+    else:
+        print_report(directory, survey)
+    return exits.NOTHING if survey.damages else exits.OK
+
+
+def salvage(
+    directory: Directory,
+    to: Annotated[Path, typer.Option("--to", metavar="NEW", help="The new directory.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    uuid: Uuid = "",
+) -> int:
+    """Copy all that is true in a directory to a new, whole one that a broker can start on.
+
+    It ends with 0 when nothing was lost, 1 when something was, 2 when there is nothing to read.
+    """
+    from leveret.cli.store_report import as_object, print_lost, print_object
+    from leveret.cli.store_work import open_store, read_uuid, readable, run_survey, write_new
+    from leveret.store.salvage import Salvage
+    from leveret.store.survey import Survey
+
+    if to.exists() and (not to.is_dir() or any(to.iterdir())):
+        raise exits.Failure(f"{to} is there and not an empty directory", exits.USAGE)
+    with readable():
+        disk = open_store(directory, locked=True)
+        survey = Survey(disk, keep=True, uuid=read_uuid(uuid))
+        run_survey(survey, "reading")
+        saved = Salvage(survey)
+        write_new(saved, to)
+        disk.close()
+    if as_json:
+        found = as_object(directory, survey)
+        found |= {"to": str(to), "saved": int(saved.messages), "orphans": saved.orphans}
+        print_object(found)
+    else:
+        typer.echo(f"{to}: {saved.messages} messages, {saved.bytes} bytes")
+        for name in saved.orphans:
+            typer.echo(f"no record explains a queue; its messages are in {name!r} now")
+        print_lost(survey)
+    return exits.NOTHING if survey.costly else exits.OK
+
+
+def dump(
+    directory: Directory,
+    journal: Annotated[bool, typer.Option("--journal", help="The journal.")] = False,
+    state: Annotated[bool, typer.Option("--state", help="The snapshots.")] = False,
+    segments: Annotated[bool, typer.Option("--segments", help="The chunks.")] = False,
+    queue: Annotated[
+        str, typer.Option("--queue", metavar="NAME", help="Only of this queue (name or id).")
+    ] = "",
+    kind: Annotated[
+        list[str] | None, typer.Option("--kind", metavar="KIND", help="Only of this kind.")
+    ] = None,
+    bodies: Annotated[bool, typer.Option("--bodies", help="Print bodies too.")] = False,
+    running: Running = False,
+    uuid: Uuid = "",
+) -> int:
+    """Print every record as a line of JSON: snapshots, journal, chunks, or some of them."""
+    from leveret.cli.store_dump import print_dump
+    from leveret.cli.store_work import open_store, read_uuid, readable
+
+    everything = not (journal or state or segments)
+    parts = [
+        name
+        for name, wanted in (("state", state), ("journal", journal), ("segments", segments))
+        if wanted or everything
+    ]
+    with readable():
+        disk = open_store(directory, locked=not running)
+        print_dump(disk, read_uuid(uuid), parts, queue, kind or [], bodies)
+        disk.close()
+    return exits.OK
+
+
+def app() -> typer.Typer:
+    """Return the group."""
+    made = typer.Typer(
+        help="Check, salvage or print a data directory.",
+        rich_markup_mode=None,
+        add_completion=False,
+        no_args_is_help=True,
+    )
+    for command in (check, salvage, dump):
+        made.command()(command)
+    return made

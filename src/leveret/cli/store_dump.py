@@ -1,0 +1,105 @@
+"""`leveret store dump`: records as lines of JSON."""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from leveret.cli import exits
+from leveret.errors import AmqpError
+from leveret.management.fields import plain
+from leveret.store.disk import Disk
+from leveret.store.dump import Dump, Fields, queues_of
+from leveret.store.identity import identify
+from leveret.wire.properties import BasicProperties, decode_properties
+
+#: Fields that are bytes and mostly text.
+_TEXTS: Final = ("exchange", "routing_key", "consumer", "publisher")
+
+
+def print_dump(
+    disk: Disk, uuid: bytes, parts: list[str], queue: str, kinds: list[str], bodies: bool
+) -> None:
+    """Print the records of `parts` that are of a queue and of some kinds.  Raises: Failure."""
+    identity = identify(disk, uuid)
+    if identity.seed < 0 and parts != ["segments"]:
+        text = "no seed holds for this directory; --uuid, or --segments, which need none"
+        raise exits.Failure(text, exits.UNUSABLE)
+    dump = Dump(disk, identity.seed)
+    sources: dict[str, Callable[[], Iterator[Fields]]] = {
+        "state": dump.state,
+        "journal": dump.journal,
+        "segments": dump.segments,
+    }
+    wanted = _ids(dump, queue) if queue else set()
+    for part in parts:
+        for fields in sources[part]():
+            if kinds and fields["kind"] not in kinds:
+                continue
+            if queue and not wanted.intersection(queues_of(fields)):
+                continue
+            sys.stdout.write(json.dumps(as_json(fields, bodies), ensure_ascii=False) + "\n")
+
+
+def _ids(dump: Dump, queue: str) -> set[object]:
+    """Return the ids that a queue of this name had, or the number that it is.  Raises: Failure."""
+    found: set[object] = set()
+    for source in (dump.state, dump.journal):
+        for fields in source():
+            found.update(_defined(fields, queue))
+    if not found and queue.isdecimal():
+        found.add(int(queue))
+    if not found:
+        raise exits.Failure(f"no record tells of a queue {queue!r}", exits.REFUSED)
+    return found
+
+
+def _defined(fields: Fields, queue: str) -> Iterator[object]:
+    """Yield the ids of queues of a name that a record defines."""
+    definition = fields.get("definition")
+    known = definition if isinstance(definition, dict) else {}
+    if fields.get("define") == "queue" and known.get("name") == queue:
+        yield known.get("id")
+    operations = fields.get("operations")
+    for told in operations if isinstance(operations, list) else []:
+        yield from _defined(told, queue)
+
+
+def as_json(fields: Mapping[str, object], bodies: bool) -> dict[str, object]:
+    """Return a record with its bytes as JSON has them."""
+    shown: dict[str, object] = {}
+    for name, value in fields.items():
+        if name == "operations" and isinstance(value, list):
+            shown[name] = [as_json(inner, bodies) for inner in value]
+        elif name == "properties" and isinstance(value, bytes):
+            shown[name] = _properties(value)
+        elif name == "body" and isinstance(value, bytes):
+            shown["body_bytes"] = len(value)
+            if bodies:
+                shown.update(_text_or_base64(name, value))
+        elif name in _TEXTS and isinstance(value, bytes):
+            shown.update(_text_or_base64(name, value))
+        else:
+            shown[name] = plain(value)
+    return shown
+
+
+def _text_or_base64(name: str, value: bytes) -> dict[str, object]:
+    """Return bytes as a text, or under another name as base 64."""
+    try:
+        return {name: value.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": base64.b64encode(value).decode()}
+
+
+def _properties(raw: bytes) -> object:
+    """Return properties by name, or as base 64 where they cannot be read."""
+    try:
+        found = decode_properties(raw)
+    except AmqpError:
+        return base64.b64encode(raw).decode()
+    values = {name: getattr(found, name) for name in BasicProperties.FIELDS}
+    return {name: plain(value) for name, value in values.items() if value is not None}

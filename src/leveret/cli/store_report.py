@@ -1,0 +1,128 @@
+"""What a survey found, for people and as JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import typer
+
+from leveret.cli.rows import print_rows
+from leveret.store.damage import Damage
+from leveret.store.holdings import Holding
+from leveret.store.survey import Survey
+
+
+def print_object(found: object) -> None:
+    """Print one JSON object."""
+    typer.echo(json.dumps(found, ensure_ascii=False))
+
+
+def as_object(directory: Path, survey: Survey) -> dict[str, object]:
+    """Return a survey as JSON has it."""
+    queues = queue_rows(survey)
+    return {
+        "directory": str(directory),
+        "whole": not survey.damages,
+        "uuid": survey.identity.uuid.hex(),
+        "seed_from": survey.identity.source,
+        "clean_stop": survey.clean_stop,
+        "messages": sum(int(row["messages"]) for row in queues),
+        "message_bytes": sum(int(row["bytes"]) for row in queues),
+        "lost": survey.lost,
+        "definitions": len(survey.holdings.catalog),
+        "queues": queues,
+        "files": file_rows(survey),
+        "damages": [_damage(damage) for damage in survey.damages],
+        "torn": [_damage(damage) for damage in survey.torn],
+    }
+
+
+def queue_rows(survey: Survey) -> list[dict[str, int | str]]:
+    """Return a row for each queue that lives."""
+    return [_queue(queue) for queue in survey.holdings.living()]
+
+
+def file_rows(survey: Survey) -> list[dict[str, object]]:
+    """Return a row for each file."""
+    return [
+        {
+            "file": report.path,
+            "bytes": int(report.bytes),
+            "records": int(report.records),
+            "live": int(report.live),
+            "live_bytes": int(report.live_bytes),
+            "dead": int(report.dead),
+            "damaged": len(report.damages),
+            "needed": report.needed,
+        }
+        for report in survey.files
+    ]
+
+
+def print_report(directory: Path, survey: Survey) -> None:
+    """Print a survey for people."""
+    rows: list[dict[str, object]] = [
+        {name: value for name, value in row.items() if name != "needed"}
+        for row in file_rows(survey)
+    ]
+    print_rows(rows, None, "table")
+    queues = queue_rows(survey)
+    if queues:
+        typer.echo("")
+        print_rows(queues, None, "table")
+    typer.echo("")
+    messages = sum(int(row["messages"]) for row in queues)
+    typer.echo(
+        f"{directory}: {len(survey.holdings.catalog)} definitions, {len(queues)} queues, "
+        f"{messages} messages; {_stop(survey)}"
+    )
+    print_lost(survey)
+
+
+def print_lost(survey: Survey) -> None:
+    """Print what is damaged, torn and lost."""
+    for damage in survey.torn:
+        typer.echo(f"torn by a crash, never confirmed: {_line(damage)}")
+    for damage in survey.damages:
+        typer.echo(f"damaged: {_line(damage)}")
+    if survey.costly:
+        typer.echo(f"lost: {survey.lost} messages or records, as far as they can be counted")
+    elif survey.damages:
+        typer.echo("damaged, but nothing is lost")
+    else:
+        typer.echo("whole")
+
+
+def _stop(survey: Survey) -> str:
+    return "stopped in order" if survey.clean_stop else "not stopped in order"
+
+
+def _line(damage: Damage) -> str:
+    return f"{damage.path}:{damage.position}, {damage.size} bytes: {damage.what}"
+
+
+def _damage(damage: Damage) -> dict[str, object]:
+    """Return a damaged place; `lost` is -1 where it cannot be told."""
+    return {
+        "file": damage.path,
+        "position": int(damage.position),
+        "bytes": int(damage.size),
+        "what": damage.what,
+        "lost": int(damage.records),
+    }
+
+
+def _queue(queue: Holding) -> dict[str, int | str]:
+    """Return the row of a queue."""
+    journal, journal_bytes = queue.journal_only()
+    return {
+        "vhost": queue.vhost,
+        "name": queue.name,
+        "id": int(queue.queue_id),
+        "type": queue.type,
+        "messages": int(queue.chunk_messages) + journal,
+        "bytes": int(queue.chunk_bytes) + journal_bytes,
+        "dead_rows": int(queue.dead_rows),
+        "lost": int(queue.lost),
+    }

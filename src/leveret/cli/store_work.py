@@ -1,0 +1,82 @@
+"""The work of `leveret store`: opening a directory to read, and going through it with progress."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+from leveret.cli import exits
+from leveret.store.disk import DiskLocked, ReadDisk, RealDisk, StorageFailure
+from leveret.store.recovery import LOCK_PATH
+from leveret.store.salvage import Salvage, write_salvage
+from leveret.store.survey import Survey
+
+#: How often the progress is drawn anew.
+_DRAW_SECONDS: Final = 0.1
+
+
+@contextmanager
+def readable() -> Iterator[None]:
+    """Turn what the disk refuses into Failure."""
+    try:
+        yield
+    except DiskLocked:
+        text = "a broker runs on this directory; stop it, or see --running"
+        raise exits.Failure(text, exits.UNUSABLE) from None
+    except StorageFailure as failure:
+        raise exits.Failure(str(failure), exits.UNUSABLE) from None
+
+
+def open_store(directory: Path, *, locked: bool) -> ReadDisk:
+    """Return a directory to read; `locked` keeps brokers away.  Raises: StorageFailure."""
+    disk = ReadDisk(str(directory))
+    if locked:
+        disk.lock(LOCK_PATH)
+    return disk
+
+
+def read_uuid(text: str) -> bytes:
+    """Return the uuid that an option gives, nothing without one.  Raises: Failure."""
+    try:
+        raw = bytes.fromhex(text.replace("-", ""))
+    except ValueError:
+        raw = b"?"
+    if raw and len(raw) != 16:
+        raise exits.Failure("--uuid takes 32 hexadecimal digits", exits.USAGE)
+    return raw
+
+
+def run_survey(survey: Survey, doing: str) -> None:
+    """Take a survey to its end, with a bar on a terminal.  Raises: StorageFailure."""
+    console = Console(stderr=True)
+    if not sys.stderr.isatty():
+        for _ in survey.run():
+            pass
+        return
+    columns = (TextColumn(doing), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, auto_refresh=False) as progress:
+        task = progress.add_task(doing, total=None)
+        drawn = 0.0
+        for _ in survey.run():
+            now = time.monotonic()
+            if now - drawn >= _DRAW_SECONDS:
+                drawn = now
+                done, total = int(survey.bytes_done), int(survey.bytes_total)
+                progress.update(task, completed=done, total=total, refresh=True)
+
+
+def write_new(saved: Salvage, to: Path) -> None:
+    """Write a salvage to a new directory.  Raises: StorageFailure."""
+    disk = RealDisk(str(to))
+    disk.lock(LOCK_PATH)
+    for _ in write_salvage(disk, saved, secrets.token_bytes(16), time.time_ns() // 1_000_000):
+        pass
+    disk.close()

@@ -1,0 +1,316 @@
+"""Records as people and programs read them: each as a plain dictionary, in the order of the files.
+
+It shows what is there, true or damaged, and draws no conclusions: what lives is the survey's.
+Bytes stay bytes; who prints chooses their form.
+
+Invariant: it only reads, one file of journal or snapshot or one chunk at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import final
+
+from mypy_extensions import i64
+
+from leveret.chunk import NEVER, Chunk, RecordDamaged
+from leveret.message import Message
+from leveret.store.apply import Applier
+from leveret.store.damage import Damage
+from leveret.store.disk import Disk
+from leveret.store.format import JOURNAL_DIR, SEGMENTS_DIR, STATE_DIR
+from leveret.store.identity import paths_in
+from leveret.store.journal_files import journal_number
+from leveret.store.journal_scan import JournalScan
+from leveret.store.record import (
+    ACKED,
+    CHECKPOINT,
+    CHUNK,
+    CLEAN_STOP,
+    END,
+    SNAPSHOT,
+    Damaged,
+    is_group_header,
+    kind_name,
+)
+from leveret.store.replay import Replay
+from leveret.store.segment_walk import SegmentWalk, read_what_can_be
+from leveret.store.segments import ChunkRef, segment_number
+from leveret.store.snapshot import (
+    read_chunk_ref,
+    read_snapshot_head,
+    snapshot_seed,
+    state_generation,
+)
+from leveret.wire.buffer import read_i64_le
+
+Fields = dict[str, object]
+
+
+@final
+class _Teller(Replay):
+    """Takes what one record says."""
+
+    def __init__(self) -> None:
+        self.said: list[Fields] = []
+
+    def define(self, kind: str, definition: dict[str, object]) -> None:
+        """Take a definition."""
+        self.said.append({"define": kind, "definition": definition})
+
+    def delete(self, kind: str, definition: dict[str, object]) -> None:
+        """Take a delete."""
+        self.said.append({"delete": kind, "definition": definition})
+
+    def publish(self, message: Message, targets: list[tuple[int, int]]) -> None:
+        """Take a message and its places."""
+        self.said.append({"targets": [list(target) for target in targets], **_told(message)})
+
+    def ack(self, queue_id: i64, first: i64, last: i64) -> None:
+        """Take an ack."""
+        self.said.append({"queue": int(queue_id), "first": int(first), "last": int(last)})
+
+    def requeue(self, queue_id: i64, sequence: i64, delivery_count: i64) -> None:
+        """Take a count."""
+        count = int(delivery_count)
+        said: Fields = {"queue": int(queue_id), "sequence": int(sequence), "delivery_count": count}
+        self.said.append(said)
+
+    def purge(self, queue_id: i64, below_sequence: i64) -> None:
+        """Take a purge."""
+        self.said.append({"queue": int(queue_id), "below": int(below_sequence)})
+
+    def trim(self, queue_id: i64, first_offset: i64) -> None:
+        """Take a trim."""
+        self.said.append({"queue": int(queue_id), "first_offset": int(first_offset)})
+
+    def consumer_offset(self, queue_id: i64, consumer: bytes, offset: i64) -> None:
+        """Take an offset."""
+        self.said.append({"queue": int(queue_id), "consumer": consumer, "offset": int(offset)})
+
+    def publisher_sequence(self, queue_id: i64, publisher: bytes, sequence: i64) -> None:
+        """Take a sequence."""
+        said: Fields = {"queue": int(queue_id), "publisher": publisher, "sequence": int(sequence)}
+        self.said.append(said)
+
+    def counter(self, name: str, value: i64) -> None:
+        """Take a counter."""
+        self.said.append({"counter": name, "value": int(value)})
+
+    def queue(self, queue_id: i64, next_sequence: i64) -> None:
+        """Take a queue's next sequence."""
+        self.said.append({"queue": int(queue_id), "next_sequence": int(next_sequence)})
+
+    def chunk(self, queue_id: i64, ref: ChunkRef) -> bool:
+        """Take where a chunk lies."""
+        self.said.append(_placed(queue_id, ref))
+        return False
+
+    def chunk_message(
+        self,
+        queue_id: i64,
+        sequence: i64,
+        message: Message,
+        delivery_count: i64,
+        expiry_ms: i64,
+        priority: i64,
+    ) -> None:
+        """Never come here: `chunk` asks for none."""
+        raise RuntimeError("no message of a chunk was asked for")
+
+
+@final
+class Dump:
+    """Yields records as dictionaries.  Each has `file`, `position` and `kind`.
+
+    A record of several operations has them in `operations`.  Damage comes after its file's records
+    as `kind` `damage`.
+    """
+
+    def __init__(self, disk: Disk, seed: int) -> None:
+        self._disk = disk
+        self._seed = seed
+        self._teller = _Teller()
+        self._applier = Applier(self._teller)
+
+    def state(self) -> Iterator[Fields]:
+        """Yield the records of all snapshots.  Raises: StorageFailure."""
+        for path in paths_in(self._disk, STATE_DIR):
+            generation = state_generation(path.rpartition("/")[2])
+            if generation >= 0:
+                data = self._read(path)
+                seed = snapshot_seed(self._seed)
+                scan = JournalScan(data, seed, path, generation, generation)
+                while scan.next():
+                    yield self._record(scan, -1)
+                yield from _damages(scan.damages)
+
+    def journal(self) -> Iterator[Fields]:
+        """Yield the records of the journal, each with its lsn.  Raises: StorageFailure."""
+        group: i64 = 0
+        for path in paths_in(self._disk, JOURNAL_DIR):
+            number = journal_number(path.rpartition("/")[2])
+            if number < 0:
+                continue
+            data = self._read(path)
+            if is_group_header(data, 0, self._seed, number):
+                group = read_i64_le(data, 8) - 1
+            scan = JournalScan(data, self._seed, path, number, group + 1)
+            place: i64 = 0
+            while scan.next():
+                place = place + 1 if scan.group == group else 0
+                group = scan.group
+                yield self._record(scan, place)
+            yield from _damages(scan.damages)
+            group = scan.group
+
+    def segments(self) -> Iterator[Fields]:
+        """Yield each chunk and after it each of its messages.  Raises: StorageFailure."""
+        for path in paths_in(self._disk, SEGMENTS_DIR):
+            number = segment_number(path.rpartition("/")[2])
+            if number < 0:
+                continue
+            walk = SegmentWalk(self._disk, number, [])
+            while walk.next():
+                if walk.chunk is None:
+                    yield from _damages([Damage(path, walk.position, walk.size, walk.what)])
+                else:
+                    for fields in _chunk(walk.chunk):
+                        yield {"file": path, "position": int(walk.position), **fields}
+
+    def _record(self, scan: JournalScan, place: i64) -> Fields:
+        """Return one record."""
+        fields: Fields = {"file": scan.path, "position": int(scan.start)}
+        if place >= 0:
+            fields["lsn"] = [int(scan.group), int(place)]
+        fields["kind"] = kind_name(scan.kind)
+        try:
+            said = self._say(scan)
+        except Damaged as error:
+            fields["damaged"] = str(error)
+            return fields
+        if len(said) == 1:
+            fields.update(said[0])
+        elif said:
+            fields["operations"] = said
+        return fields
+
+    def _say(self, scan: JournalScan) -> list[Fields]:
+        """Return what one record says.  Raises: Damaged."""
+        kind, data, start, end = scan.kind, scan.data, scan.start, scan.end
+        if kind == SNAPSHOT:
+            head = read_snapshot_head(data, start)
+            return [
+                {
+                    "generation": int(head.generation),
+                    "replay_from_lsn": int(head.replay_from_lsn),
+                    "journal_file": int(head.journal_file),
+                    "time_ms": int(head.time_ms),
+                }
+            ]
+        if kind == ACKED:
+            ranges = [
+                [int(read_i64_le(data, at)), int(read_i64_le(data, at + 8))]
+                for at in range(start + 8, end - 15, 16)
+            ]
+            return [{"queue": int(read_i64_le(data, start)), "ranges": ranges}]
+        if kind == CHUNK:
+            return [_placed(read_i64_le(data, start), read_chunk_ref(data, start + 8))]
+        if kind == END:
+            return [{"records": int(read_i64_le(data, start))}]
+        if kind == CHECKPOINT and end - start >= 8:
+            uuid = data[start + 8 : end].hex()
+            return [{"generation": int(read_i64_le(data, start)), "uuid": uuid}]
+        if kind == CLEAN_STOP and end - start == 8:
+            return [{"time_ms": int(read_i64_le(data, start))}]
+        self._teller.said = []
+        self._applier.apply(kind, data, start, end)
+        return self._teller.said
+
+    def _read(self, path: str) -> bytes:
+        """Return a whole file, with zeros where the disk gives nothing."""
+        file = self._disk.open(path)
+        try:
+            return read_what_can_be(file, 0, file.size())
+        finally:
+            file.close()
+
+
+def queues_of(fields: Fields) -> list[object]:
+    """Return the ids of the queues that a record speaks of."""
+    found = [fields["queue"]] if "queue" in fields else []
+    targets = fields.get("targets")
+    if isinstance(targets, list):
+        found += [target[0] for target in targets]
+    definition = fields.get("definition")
+    if isinstance(definition, dict) and "id" in definition:
+        found.append(definition["id"])
+    operations = fields.get("operations")
+    if isinstance(operations, list):
+        for operation in operations:
+            found += queues_of(operation)
+    return found
+
+
+def _chunk(chunk: Chunk) -> Iterator[Fields]:
+    """Yield a chunk's header and its messages."""
+    owner = int(chunk.owner)
+    yield {
+        "kind": "chunk",
+        "queue": owner,
+        "first": int(chunk.first),
+        "last": int(chunk.last),
+        "count": int(chunk.count),
+        "bytes": int(chunk.size),
+        "min_timestamp_ms": int(chunk.min_timestamp),
+        "max_timestamp_ms": int(chunk.max_timestamp),
+    }
+    for index in range(chunk.count):
+        row: Fields = {"kind": "message", "queue": owner, "sequence": int(chunk.sequence(index))}
+        try:
+            row.update(_told(chunk.message(index)))
+        except RecordDamaged:
+            row["damaged"] = "it does not check"
+        row["delivery_count"] = int(chunk.delivery_count(index))
+        row["priority"] = int(chunk.priority(index))
+        if chunk.expiry_ms(index) != NEVER:
+            row["expiry_ms"] = int(chunk.expiry_ms(index))
+        yield row
+
+
+def _told(message: Message) -> Fields:
+    """Return what a message holds."""
+    return {
+        "exchange": message.address.exchange,
+        "routing_key": message.address.routing_key,
+        "timestamp_ms": int(message.timestamp_ms),
+        "persistent": message.persistent,
+        "dead_lettered": message.died,
+        "properties": message.properties,
+        "body": message.body,
+    }
+
+
+def _placed(queue_id: i64, ref: ChunkRef) -> Fields:
+    """Return where a chunk lies."""
+    return {
+        "queue": int(queue_id),
+        "segment": int(ref.file_number),
+        "at": int(ref.position),
+        "bytes": int(ref.size),
+        "first": int(ref.first),
+        "last": int(ref.last),
+        "count": int(ref.count),
+    }
+
+
+def _damages(damages: list[Damage]) -> Iterator[Fields]:
+    """Yield damaged places."""
+    for damage in damages:
+        yield {
+            "file": damage.path,
+            "position": int(damage.position),
+            "kind": "damage",
+            "bytes": int(damage.size),
+            "what": damage.what,
+        }

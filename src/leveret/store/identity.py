@@ -1,0 +1,219 @@
+"""Whose directory it is: the seed of its digests, found also where the file `format` is lost.
+
+Without the seed no record of journal or snapshots can be told true (chunks do without).  It lies in
+both copies of `format`, in each snapshot (counter `seed`), and in the journal at each start and
+checkpoint (field `uuid` of the definition `start`; the checkpoint's record).  A candidate is
+believed when a header of a journal file or of a snapshot holds by it: a digest of 64 bits does not
+hold by chance.  So a damaged `format`, a missing one, and one that was put there from another store
+are all the same: another candidate is tried.
+
+It only reads.  Not looked for: a seed that nothing of this names.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from leveret.store.disk import Disk, StorageFailure
+from leveret.store.format import FORMAT_PATH, JOURNAL_DIR, STATE_DIR, look_at_format
+from leveret.store.journal_files import journal_number
+from leveret.store.record import GROUP_HEADER_BYTES, SEED_MASK, is_group_header
+from leveret.store.snapshot import snapshot_seed, state_generation
+from leveret.wire.buffer import read_i64_le
+
+#: As much of each file is searched for the seed: the start's record is the first of its start.
+_SEARCHED_BYTES: Final = 4 * 1024 * 1024
+
+#: What precedes the seed in a snapshot.
+_COUNTER: Final = b"\x04seed"
+#: What precedes the uuid in the record of a start, and with 8 bytes between in a checkpoint's.
+_FIELD: Final = b"\x04uuidx\x00\x00\x00\x10"
+_CHECKPOINT: Final = b"\x18\x00\x00\x00\x0c"
+
+
+@final
+class Witness:
+    """A group's header, as the first bytes of a file; `seed_of` a snapshot's differs."""
+
+    def __init__(self, head: bytes, number: i64, snapshot: bool) -> None:
+        self._head: Final = head
+        self._number: Final[i64] = number
+        self._snapshot: Final = snapshot
+
+    def speaks_for(self, seed: int) -> bool:
+        """Tell whether the header is true by this seed."""
+        used = snapshot_seed(seed) if self._snapshot else seed
+        return is_group_header(self._head, 0, used, self._number)
+
+
+@final
+class Identity:
+    """What was found: `seed` is -1 where it was not; `source` says where from.
+
+    `uuid` is empty where only the seed is known.  `faults` says what is wrong with the format file.
+    """
+
+    def __init__(self) -> None:
+        self.seed: int = -1
+        self.uuid = b""
+        self.created_ms: i64 = 0
+        self.source = ""
+        self.faults: list[str] = []
+
+
+def identify(disk: Disk, given: bytes = b"") -> Identity:
+    """Find the seed of the directory on `disk`; `given` is a uuid that somebody knows.
+
+    Raises: UnknownFormat: it is of a layout that this release does not know.  StorageFailure.
+    """
+    found = Identity()
+    witnesses = _witnesses(disk)
+    copies = look_at_format(disk)
+    if not copies:
+        found.faults.append("the file is missing")
+    for index, copy in enumerate(copies):
+        if copy is None:
+            found.faults.append(f"copy {index + 1} of 2 does not check")
+        elif found.seed < 0 and _believed(copy.seed, witnesses):
+            found.seed = copy.seed
+            found.uuid = copy.uuid
+            found.created_ms = copy.created_ms
+            found.source = FORMAT_PATH
+        elif found.seed != copy.seed:
+            found.faults.append(f"copy {index + 1} of 2 is of another store")
+    if found.seed < 0 and given:
+        _try_uuid(found, given, witnesses, "the uuid given")
+    if found.seed < 0 and witnesses:
+        _search(found, disk, witnesses)
+    return found
+
+
+def seed_of(uuid: bytes) -> int:
+    """Return the seed that a uuid stands for."""
+    return int.from_bytes(uuid[:8], "little") & SEED_MASK
+
+
+def _believed(seed: int, witnesses: list[Witness]) -> bool:
+    """Tell whether a seed holds for a file, or there is none to ask."""
+    for witness in witnesses:
+        if witness.speaks_for(seed):
+            return True
+    return not witnesses
+
+
+def _try_uuid(found: Identity, uuid: bytes, witnesses: list[Witness], source: str) -> bool:
+    """Take a uuid if it is believed; tell whether it was."""
+    if len(uuid) != 16 or not _believed(seed_of(uuid), witnesses):
+        return False
+    found.seed = seed_of(uuid)
+    found.uuid = uuid
+    found.source = source
+    return True
+
+
+def _search(found: Identity, disk: Disk, witnesses: list[Witness]) -> None:
+    """Try what is left of the format file, then what snapshots and journal tell."""
+    for block in _raw_copies(disk):
+        for uuid in _neighbours(block[16:32]):
+            if _try_uuid(found, uuid, witnesses, "a damaged copy of the format file"):
+                return
+    for folder in (STATE_DIR, JOURNAL_DIR):
+        for path in reversed(paths_in(disk, folder)):
+            data = _head_of(disk, path, _SEARCHED_BYTES)
+            if _search_counter(found, data, witnesses, path):
+                return
+            for before, between in ((_FIELD, 0), (_CHECKPOINT, 8)):
+                if _search_uuid(found, data, witnesses, path, before, between):
+                    return
+
+
+def _search_counter(found: Identity, data: bytes, witnesses: list[Witness], path: str) -> bool:
+    """Try the seed that a snapshot's counter names."""
+    at = data.find(_COUNTER)
+    while at >= 0:
+        if at + len(_COUNTER) + 8 <= len(data):
+            seed = int(read_i64_le(data, at + len(_COUNTER))) & SEED_MASK
+            if _believed(seed, witnesses):
+                found.seed = seed
+                found.source = path
+                return True
+        at = data.find(_COUNTER, at + 1)
+    return False
+
+
+def _search_uuid(
+    found: Identity,
+    data: bytes,
+    witnesses: list[Witness],
+    path: str,
+    before: bytes,
+    between: int,
+) -> bool:
+    """Try each uuid that lies so many bytes `between` after what comes `before` it."""
+    at = data.find(before)
+    while at >= 0:
+        first = at + len(before) + between
+        if _try_uuid(found, data[first : first + 16], witnesses, path):
+            return True
+        at = data.find(before, at + 1)
+    return False
+
+
+def _neighbours(uuid: bytes) -> list[bytes]:
+    """Return a uuid and all that differ from it in one of the bytes that make the seed."""
+    if len(uuid) != 16:
+        return []
+    found = [uuid]
+    for index in range(8):
+        for value in range(256):
+            found.append(uuid[:index] + bytes((value,)) + uuid[index + 1 :])  # noqa: PERF401
+    return found
+
+
+def _witnesses(disk: Disk) -> list[Witness]:
+    """Return the first header of each journal file and snapshot."""
+    found: list[Witness] = []
+    for folder in (JOURNAL_DIR, STATE_DIR):
+        for path in paths_in(disk, folder):
+            name = path.rpartition("/")[2]
+            snapshot = folder == STATE_DIR
+            number = state_generation(name) if snapshot else journal_number(name)
+            head = _head_of(disk, path, GROUP_HEADER_BYTES)
+            if number >= 0 and len(head) == GROUP_HEADER_BYTES:
+                found.append(Witness(head, number, snapshot))
+    return found
+
+
+def paths_in(disk: Disk, folder: str) -> list[str]:
+    """Return the paths of what is in a folder; nothing where the folder is not there."""
+    try:
+        return [f"{folder}/{name}" for name in disk.list(folder)]
+    except StorageFailure:
+        return []
+
+
+def _raw_copies(disk: Disk) -> list[bytes]:
+    """Return both blocks of the format file as they are."""
+    try:
+        file = disk.open(FORMAT_PATH)
+    except StorageFailure:
+        return []
+    blocks = [file.read(0, 64), file.read(4096, 64)]
+    file.close()
+    return blocks
+
+
+def _head_of(disk: Disk, path: str, size: int) -> bytes:
+    """Return the first bytes of a file, nothing where it cannot be read."""
+    try:
+        file = disk.open(path)
+    except StorageFailure:
+        return b""
+    try:
+        return file.read(0, size)
+    except StorageFailure:
+        return b""
+    finally:
+        file.close()

@@ -1,0 +1,270 @@
+"""Salvage: all that a survey could tell, written as a new whole directory.
+
+The new directory is one that a broker leaves behind after its first checkpoint: format, one
+snapshot, segments, a journal that says nothing more.  It is a store of its own, with a uuid of its
+own, so nothing of the old one is ever taken for a part of it.  Everything is synced at the end.
+
+What no record explains becomes a queue of its own in the vhost `/`, as after a start.  What was
+lost is in the survey.  Not carried over: keys of deduplication that only consumed messages had.
+
+Invariants: the source is only read; a message is written only if its digest held; each queue keeps
+its order; memory is bounded by what the journal alone holds.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from leveret.chunk import NEVER, Chunk, ChunkDamaged, RecordDamaged
+from leveret.message import Message
+from leveret.store.catalog import number
+from leveret.store.checkpoint import CheckpointOutput, CheckpointSource, CheckpointStore
+from leveret.store.checkpoint_files import CheckpointFiles
+from leveret.store.disk import Disk, StorageFailure
+from leveret.store.format import open_format
+from leveret.store.holdings import Holding, Place
+from leveret.store.journal import Journal
+from leveret.store.journal_files import JournalFiles
+from leveret.store.recovery import RecoveryReport
+from leveret.store.segment_walk import read_what_can_be
+from leveret.store.segments import ChunkRef, segment_path
+from leveret.store.survey import Survey
+
+#: Where messages go whose queue no record explains, as at a start: this and the queue's id.
+ORPHANS: Final = "leveret.recovered."
+
+
+@final
+class Row:
+    """A live message on its way."""
+
+    def __init__(
+        self, sequence: i64, message: Message, count: i64, expiry_ms: i64, priority: i64
+    ) -> None:
+        self.sequence: Final[i64] = sequence
+        self.message: Final = message
+        self.count: Final[i64] = count
+        self.expiry_ms: Final[i64] = expiry_ms
+        self.priority: Final[i64] = priority
+
+
+@final
+class Salvage(CheckpointSource):
+    """Hands over what a survey (one that keeps messages) found; `orphans` names what it had to.
+
+    `messages` and `bytes` count what was handed over.
+    """
+
+    def __init__(self, survey: Survey) -> None:
+        self.orphans: list[str] = []
+        self.messages: i64 = 0
+        self.bytes: i64 = 0
+        self._survey = survey
+        self._own: dict[i64, list[tuple[str, dict[str, object]]]] = {}
+        self._steps: Iterator[None] | None = None
+
+    def begin(self, group: i64) -> None:
+        """Note nothing: nothing changes any more."""
+
+    def step(self, out: CheckpointOutput, limit: i64) -> bool:
+        """Hand over up to `limit` items; tell whether there are more."""
+        steps = self._steps
+        if steps is None:
+            steps = self._hand_over(out)
+            self._steps = steps
+        for handed, _ in enumerate(steps):
+            if handed + 1 >= limit or out.full:
+                return True
+        return False
+
+    def chunked(self, queue_id: i64, ref: ChunkRef) -> None:
+        """Need not know."""
+
+    def _hand_over(self, out: CheckpointOutput) -> Iterator[None]:
+        holdings = self._survey.holdings
+        highest = holdings.counters.get("queue_id", 0)
+        for queue_id in holdings.queues:
+            highest = max(highest, int(queue_id))
+        out.counter("queue_id", highest)
+        own = ("queue", "binding", "redelivered", "deduplication")
+        for kind, definition in holdings.catalog.others_than(*own):
+            out.define(kind, definition)
+            yield
+        for kind, definition in holdings.catalog.all_of("redelivered", "deduplication"):
+            own_of = self._own.setdefault(number(definition, "id"), [])
+            own_of.append((kind, definition))
+        for queue in holdings.living():
+            for _ in self._hand_over_queue(out, queue):
+                yield
+        for kind, definition in holdings.catalog.all_of("binding"):
+            out.define(kind, definition)
+            yield
+
+    def _hand_over_queue(self, out: CheckpointOutput, queue: Holding) -> Iterator[None]:
+        queue_id = queue.queue_id
+        out.define("queue", self._definition(queue))
+        for kind, definition in self._own.get(queue_id, []):
+            out.define(kind, definition)
+        out.queue(queue_id, queue.next_sequence)
+        stream = queue.type == "stream"
+        if stream:
+            out.trim(queue_id, queue.first_offset)
+        for consumer, offset in queue.offsets.items():
+            out.consumer_offset(queue_id, consumer, offset)
+        for publisher, sequence in queue.publishers.items():
+            out.publisher_sequence(queue_id, publisher, sequence)
+        last: i64 = -1
+        for row in rows_of(self._survey.disk, queue):
+            if stream and last >= 0 and row.sequence != last + 1:
+                # A stream counts its offsets by the ends of a chunk.
+                out.close_chunk()
+            last = row.sequence
+            message = row.message
+            out.message(queue_id, last, message, row.count, row.expiry_ms, row.priority)
+            self.messages += 1
+            self.bytes += message.size
+            yield
+        out.close_chunk()
+
+    def _definition(self, queue: Holding) -> dict[str, object]:
+        """Return a queue's definition, one of its own for a queue that nothing explains."""
+        if queue.definition is not None:
+            return queue.definition
+        name = f"{ORPHANS}{queue.queue_id}"
+        self.orphans.append(name)
+        return {
+            "vhost": "/",
+            "name": name,
+            "id": int(queue.queue_id),
+            "auto_delete": False,
+            "arguments": {},
+        }
+
+
+@final
+class _Cursor:
+    """Where one chunk's rows are read at."""
+
+    def __init__(self, chunk: Chunk, queue: Holding) -> None:
+        self.chunk: Final = chunk
+        self._queue: Final = queue
+        self._index: i64 = -1
+        self.message: Message | None = None
+
+    def next(self) -> i64:
+        """Move to the next live, true row; return its sequence, or -1 at the end."""
+        while self._index + 1 < self.chunk.count:
+            self._index += 1
+            sequence = self.chunk.sequence(self._index)
+            if self._queue.is_gone(sequence):
+                continue
+            try:
+                self.message = self.chunk.message(self._index)
+            except RecordDamaged:
+                continue
+            return sequence
+        return -1
+
+    def row(self, sequence: i64) -> Row:
+        """Return the row at hand."""
+        assert self.message is not None
+        count: i64 = self._queue.counts.get(sequence, -1)
+        if count < 0:
+            count = self.chunk.delivery_count(self._index)
+        expiry_ms = self.chunk.expiry_ms(self._index)
+        return Row(sequence, self.message, count, expiry_ms, self.chunk.priority(self._index))
+
+
+def rows_of(disk: Disk, queue: Holding) -> Iterator[Row]:
+    """Yield the live messages of a queue in order, each once, out of chunks and journal."""
+    places = sorted(queue.places.values(), key=_first_of, reverse=True)
+    waiting = sorted(queue.messages, reverse=True)
+    cursors: dict[int, _Cursor] = {}
+    heap: list[tuple[int, int]] = []
+    done: i64 = -1
+    while heap or places or waiting:
+        while places and (
+            (not heap and not waiting)
+            or (heap and heap[0][0] >= places[-1].first)
+            or (waiting and waiting[-1] >= places[-1].first)
+        ):
+            _open(disk, queue, places.pop(), cursors, heap)
+        if waiting and (not heap or waiting[-1] <= heap[0][0]):
+            sequence = waiting.pop()
+            held = queue.messages[sequence]
+            if sequence > done and not queue.is_gone(sequence) and held.message is not None:
+                done = sequence
+                yield Row(sequence, held.message, queue.counts.get(sequence, 0), NEVER, 0)
+        elif heap:
+            found, slot = heapq.heappop(heap)
+            if found > done:
+                done = found
+                yield cursors[slot].row(found)
+            _push(cursors, heap, slot)
+
+
+def _open(
+    disk: Disk,
+    queue: Holding,
+    place: Place,
+    cursors: dict[int, _Cursor],
+    heap: list[tuple[int, int]],
+) -> None:
+    """Open a chunk if it is true; what else there is was told by the survey."""
+    try:
+        file = disk.open(segment_path(int(place.file_number)))
+    except StorageFailure:
+        return
+    raw = read_what_can_be(file, place.position, place.size)
+    file.close()
+    try:
+        chunk = Chunk(raw)
+    except ChunkDamaged:
+        return
+    if chunk.owner == queue.queue_id and chunk.first == place.first and chunk.last == place.last:
+        slot = max(cursors, default=-1) + 1
+        cursors[slot] = _Cursor(chunk, queue)
+        _push(cursors, heap, slot)
+
+
+def _push(cursors: dict[int, _Cursor], heap: list[tuple[int, int]], slot: int) -> None:
+    """Put the next row of a chunk in line; a chunk that is through is let go."""
+    sequence = cursors[slot].next()
+    if sequence >= 0:
+        heapq.heappush(heap, (int(sequence), slot))
+    else:
+        del cursors[slot]
+
+
+def _first_of(place: Place) -> int:
+    return int(place.first)
+
+
+def write_salvage(disk: Disk, salvage: Salvage, uuid: bytes, now_ms: i64) -> Iterator[None]:
+    """Write what a salvage hands over to a new directory; yield now and then.
+
+    Raises: UnknownFormat: something is there.  StorageFailure: the disk failed.
+    """
+    format_ = open_format(disk, uuid, now_ms)
+    report = RecoveryReport()
+    report.uuid = format_.uuid
+    report.seed = format_.seed
+    journal = Journal(report.seed)
+    files = JournalFiles(disk)
+    writer = CheckpointFiles(disk)
+    checkpoint = CheckpointStore(report).begin(journal, salvage, now_ms)
+    while not checkpoint.done:
+        work = checkpoint.step()
+        if work is not None:
+            writer.run(work)
+            yield
+            continue
+        group = journal.seal()
+        if group is not None:
+            files.write(group)
+            journal.synced(group.number)
+    files.close()

@@ -1,0 +1,128 @@
+"""Walking over a segment file: its chunks one after the other, and what lies between them.
+
+It goes by the chunks' own headers, so it needs no manifest.  Where a header does not check it goes
+on at the next true one: the places that a manifest knows are tried, and the magic is looked for.
+
+Invariants: it only reads, one chunk at a time; every byte of the file is in a chunk or in a place
+that is told as damaged.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from mypy_extensions import i64
+from xxhash import xxh3_64_digest
+
+from leveret.chunk import CHUNK_HEADER_BYTES, CHUNK_MAGIC, Chunk, ChunkDamaged
+from leveret.store.disk import Disk, File, StorageFailure
+from leveret.store.segments import segment_path
+from leveret.wire.buffer import read_i64_le
+
+#: Where in a header the size of its chunk lies.
+_SIZE_AT: Final = 96
+
+_SEARCH_BYTES: Final = 1024 * 1024
+
+#: What a failed read is tried again in, so that it costs no more than that.
+_SECTOR_BYTES: Final = 4096
+
+
+@final
+class SegmentWalk:
+    """Walks over the segment file `number`.
+
+    After `next` returned True, `position` and `size` tell a place; its chunk is `chunk`, or None,
+    and then `what` says why.  `tail` tells that nothing true follows the place.
+    """
+
+    def __init__(self, disk: Disk, number: i64, known: list[int]) -> None:
+        self.position: i64 = 0
+        self.size: i64 = 0
+        self.chunk: Chunk | None = None
+        self.what = ""
+        self.tail = False
+        self._file = disk.open(segment_path(int(number)))
+        self.bytes: Final[i64] = self._file.size()
+        self._known = sorted(known)
+
+    def next(self) -> bool:
+        """Move to the next place; return False at the end of the file, which closes it."""
+        at: i64 = self.position + self.size
+        self.position = at
+        self.chunk = None
+        if at >= self.bytes:
+            self._file.close()
+            return False
+        size = self._size_at(at)
+        if size < 0:
+            self._pass_by(at)
+            return True
+        self.size = size
+        try:
+            self.chunk = Chunk(read_what_can_be(self._file, at, size))
+        except ChunkDamaged as error:
+            self.what = str(error)
+        return True
+
+    def _size_at(self, at: i64) -> i64:
+        """Return the size of the chunk whose true header lies at a position, or -1."""
+        head = read_what_can_be(self._file, at, CHUNK_HEADER_BYTES)
+        if len(head) < CHUNK_HEADER_BYTES or not head.startswith(CHUNK_MAGIC):
+            return -1
+        if xxh3_64_digest(head[:120]) != head[120:]:
+            return -1
+        size = read_i64_le(head, _SIZE_AT)
+        return size if size >= CHUNK_HEADER_BYTES and at + size <= self.bytes else -1
+
+    def _pass_by(self, at: i64) -> None:
+        """Take all up to the next chunk as damaged."""
+        found = self._find(at + 8)
+        self.tail = found < 0
+        self.size = (self.bytes if found < 0 else found) - at
+        self.what = "no chunk lies here"
+
+    def _find(self, start: i64) -> i64:
+        """Return where the next true header lies, or -1."""
+        for known in self._known:
+            if known >= start and self._size_at(known) >= 0:
+                return min(i64(known), self._search(start, known))
+        return self._search(start, -1)
+
+    def _search(self, start: i64, end: i64) -> i64:
+        """Look for a true header from `start` up to `end`, which is what to return then."""
+        limit: i64 = self.bytes if end < 0 else end
+        at: i64 = start
+        while at < limit:
+            block = read_what_can_be(self._file, at, _SEARCH_BYTES)
+            hit: i64 = block.find(CHUNK_MAGIC)
+            while hit >= 0:
+                place: i64 = at + hit
+                if place >= limit:
+                    return end
+                if place % 8 == 0 and self._size_at(place) >= 0:
+                    return place
+                hit = block.find(CHUNK_MAGIC, hit + 1)
+            # A magic may lie across the end of the block.
+            at += _SEARCH_BYTES - len(CHUNK_MAGIC)
+        return end
+
+
+def read_what_can_be(file: File, position: i64, size: i64) -> bytes:
+    """Return bytes of a file, with zeros in place of the sectors that the disk will not give."""
+    try:
+        return file.read(int(position), int(size))
+    except StorageFailure:
+        pass
+    left: i64 = min(size, file.size() - position)
+    parts: list[bytes] = []
+    while left > 0:
+        # Up to the end of the sector, so that each one is asked for once.
+        part: i64 = min(left, _SECTOR_BYTES - position % _SECTOR_BYTES)
+        try:
+            parts.append(file.read(int(position), int(part)))
+        except StorageFailure:
+            parts.append(bytes(int(part)))
+        position += part
+        left -= part
+    return b"".join(parts)

@@ -1,0 +1,389 @@
+"""A survey of a data directory: every checksum looked at, what lives told, nothing changed.
+
+    identity    the seed of the digests (`identity.py`)
+    snapshots   all are looked at; the newest whole one is told
+    journal     all files are looked at; those from that snapshot on are told
+    segments    every chunk and message in them; what a queue refers to is live, dead or lost
+    filling     what a damaged chunk held is taken from older journal files, if they have it
+
+It goes by the same rules as recovery, and says more.  Where no snapshot is whole and the journal
+does not reach back to its first file, it tells what is true in all snapshots, and gives every chunk
+to its owner: what was consumed out of those before the journal begins comes back.
+
+Invariants: it only reads; it holds one file of journal or snapshot or one chunk at a time, and of
+each message that only the journal has a few words (the message itself where `keep` is set).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from leveret.limits import SLICE_MESSAGES
+from leveret.store.apply import Applier
+from leveret.store.damage import Damage
+from leveret.store.disk import Disk, StorageFailure
+from leveret.store.file_report import FileReport
+from leveret.store.format import (
+    FORMAT_PATH,
+    JOURNAL_DIR,
+    SEGMENTS_DIR,
+    STATE_DIR,
+    UnknownFormat,
+)
+from leveret.store.holdings import Holding, Holdings
+from leveret.store.identity import Identity, identify, paths_in
+from leveret.store.journal_files import journal_number
+from leveret.store.journal_scan import JournalScan
+from leveret.store.record import ACKED, CHUNK, END, SNAPSHOT, Damaged, is_group_header
+from leveret.store.segment_survey import SegmentSurvey
+from leveret.store.segment_walk import read_what_can_be
+from leveret.store.snapshot import (
+    SnapshotHead,
+    read_chunk_ref,
+    read_snapshot_head,
+    snapshot_seed,
+    state_generation,
+)
+from leveret.wire.buffer import read_i64_le
+
+
+@final
+class Survey:
+    """One survey; `run` is taken step by step, the rest is whole after the last.
+
+    `bytes_done` of `bytes_total` were looked at.  Damage that costs nothing has 0 `records`.
+    """
+
+    def __init__(self, disk: Disk, keep: bool = False, uuid: bytes = b"") -> None:
+        self.disk: Final = disk
+        self.keep: Final = keep
+        self.files: list[FileReport] = []
+        self.torn: list[Damage] = []
+        self.identity = Identity()
+        self.holdings = Holdings(keep)
+        self.head = SnapshotHead(0, 1, 1, 0)
+        self.state_whole = False
+        self.clean_stop = False
+        self.bytes_done: i64 = 0
+        self.bytes_total: i64 = 0
+        self._given = uuid
+        self._applier = Applier(self.holdings)
+        self._durable: i64 = 0
+        self._last_group: i64 = 0
+        #: Of each journal file that a snapshot begins with, the group it begins with.
+        self._first_groups: dict[i64, i64] = {}
+        self._older: list[str] = []
+        self._segments = SegmentSurvey(disk, self.holdings, False)
+
+    @property
+    def damages(self) -> list[Damage]:
+        """All damaged places, file by file."""
+        return [damage for report in self.files for damage in report.damages]
+
+    @property
+    def costly(self) -> bool:
+        """Tell whether something was lost by damage."""
+        for damage in self.damages:
+            if damage.records != 0:
+                return True
+        return False
+
+    @property
+    def lost(self) -> int:
+        """The messages and records lost, as far as they can be counted; a part counts as one."""
+        total: i64 = 0
+        for damage in self.damages:
+            total += damage.records if damage.records >= 0 else 1
+        return int(total)
+
+    def run(self) -> Iterator[None]:
+        """Survey; yield now and then.
+
+        Raises: UnknownFormat: it is not a store's directory, or of an unknown layout.
+        StorageFailure: the disk failed.
+        """
+        self._identify()
+        for folder in (STATE_DIR, JOURNAL_DIR, SEGMENTS_DIR):
+            for path in paths_in(self.disk, folder):
+                self.bytes_total += self._size_of(path)
+        if self.identity.seed >= 0:
+            for _ in self._survey_state():
+                yield
+            for _ in self._survey_journal():
+                yield
+        segments = SegmentSurvey(self.disk, self.holdings, not self.state_whole)
+        self._segments = segments
+        done = self.bytes_done
+        for _ in segments.run():
+            self.bytes_done = done + segments.bytes_done
+            yield
+        if self.identity.seed >= 0 and segments.losses:
+            for _ in self._fill():
+                yield
+        segments.settle()
+        self.files += segments.files
+        self.torn += segments.torn
+        self._count_journal()
+
+    # -- format ------------------------------------------------------------------------------------
+
+    def _identify(self) -> None:
+        """Find the seed, and say what is wrong with the format file."""
+        names = self.disk.list("")
+        if not {FORMAT_PATH, STATE_DIR, JOURNAL_DIR, SEGMENTS_DIR} & set(names):
+            raise UnknownFormat("there is no store here")
+        self.identity = identify(self.disk, self._given)
+        report = FileReport(FORMAT_PATH, "format", self._size_of(FORMAT_PATH))
+        report.needed = True
+        for fault in self.identity.faults:
+            report.damages.append(Damage(FORMAT_PATH, 0, 0, fault, 0))
+        if self.identity.seed < 0:
+            what = "no seed holds: journal and snapshots cannot be told"
+            report.damages.append(Damage(FORMAT_PATH, 0, 0, what, -1))
+        self.files.append(report)
+
+    # -- snapshots ---------------------------------------------------------------------------------
+
+    def _survey_state(self) -> Iterator[None]:
+        """Look at all snapshots, newest first, and tell the newest whole one."""
+        names = paths_in(self.disk, STATE_DIR)
+        paths = [path for path in names if state_generation(path.rpartition("/")[2]) >= 0]
+        for path in reversed(paths):
+            scan = self._scan_snapshot(path)
+            report = self._report(path, "state", len(scan.data))
+            for _ in self._look_at_snapshot(scan, report):
+                yield
+            if not report.damages and not self.state_whole:
+                self.state_whole = True
+                report.needed = True
+                for _ in self._tell_snapshot(self._scan_snapshot(path)):
+                    yield
+        if self.state_whole or self._journal_is_whole():
+            self.state_whole = True
+            return
+        for path in paths:
+            for _ in self._tell_snapshot(self._scan_snapshot(path)):
+                yield
+        # Groups may be missing before the newest head: all files of the journal are told.
+        self.head = SnapshotHead(self.head.generation, 1, 1, 0)
+        self._miss(STATE_DIR, "no snapshot is whole, and the journal does not tell all")
+
+    def _journal_is_whole(self) -> bool:
+        """Tell whether the journal goes back to the first file, so that it tells all."""
+        journal = paths_in(self.disk, JOURNAL_DIR)
+        if not journal and not paths_in(self.disk, SEGMENTS_DIR):
+            return True
+        for path in journal:
+            if journal_number(path.rpartition("/")[2]) == 1:
+                return True
+        return False
+
+    def _miss(self, folder: str, what: str) -> None:
+        """Note that something is missing in a folder."""
+        report = self._report(folder, folder, 0)
+        report.needed = True
+        report.damages.append(Damage(folder, 0, 0, what, -1))
+
+    def _scan_snapshot(self, path: str) -> JournalScan:
+        """Return a scan over a snapshot."""
+        generation = state_generation(path.rpartition("/")[2])
+        seed = snapshot_seed(self.identity.seed)
+        return JournalScan(self._read(path), seed, path, generation, generation)
+
+    def _look_at_snapshot(self, scan: JournalScan, report: FileReport) -> Iterator[None]:
+        """Go through all records of a snapshot without telling them."""
+        whole = False
+        while scan.next():
+            report.records += 1
+            if scan.kind == SNAPSHOT:
+                head = read_snapshot_head(scan.data, scan.start)
+                self._first_groups[head.journal_file] = head.replay_from_lsn
+            whole = scan.kind == END and read_i64_le(scan.data, scan.start) == report.records - 1
+            if report.records % SLICE_MESSAGES == 0:
+                yield
+        if not whole and not scan.damages:
+            scan.damages.append(Damage(scan.path, len(scan.data), 0, "the end is missing", 0))
+        for found in scan.damages:
+            what = f"{found.what} of a snapshot"
+            report.damages.append(Damage(scan.path, found.position, found.size, what, 0))
+        self.bytes_done += len(scan.data)
+
+    def _tell_snapshot(self, scan: JournalScan) -> Iterator[None]:
+        """Tell the records of a snapshot."""
+        told: i64 = 0
+        while scan.next():
+            if scan.kind == SNAPSHOT:
+                self.head = read_snapshot_head(scan.data, scan.start)
+            elif scan.kind == ACKED:
+                queue_id = read_i64_le(scan.data, scan.start)
+                for at in range(scan.start + 8, scan.end - 15, 16):
+                    first, last = read_i64_le(scan.data, at), read_i64_le(scan.data, at + 8)
+                    self.holdings.acked(queue_id, first, last)
+            elif scan.kind == CHUNK:
+                queue_id = read_i64_le(scan.data, scan.start)
+                self.holdings.chunk(queue_id, read_chunk_ref(scan.data, scan.start + 8))
+            elif scan.kind != END:
+                self._tell(scan, self._applier)
+            told += 1
+            if told % SLICE_MESSAGES == 0:
+                yield
+
+    # -- journal -----------------------------------------------------------------------------------
+
+    def _survey_journal(self) -> Iterator[None]:
+        """Look at all files of the journal; tell those from the snapshot's on."""
+        reports: list[FileReport] = []
+        group: i64 = 0
+        begun = False
+        for path in paths_in(self.disk, JOURNAL_DIR):
+            number = journal_number(path.rpartition("/")[2])
+            if number < 0:
+                continue
+            needed = number >= self.head.journal_file
+            if needed and not begun and number > self.head.journal_file:
+                group = self.head.replay_from_lsn - 1
+            data = self._read(path)
+            if not begun or number in self._first_groups:
+                group = self._group_before(data, number, group)
+            begun = True
+            scan = JournalScan(data, self.identity.seed, path, number, group + 1)
+            report = self._report(path, "journal", len(data))
+            report.needed = needed
+            reports.append(report)
+            self.holdings.file_number = number
+            for _ in self._survey_journal_file(scan, report):
+                yield
+            if not needed:
+                self._older.append(path)
+            group = scan.group
+            self._durable = max(self._durable, scan.durable)
+        self._last_group = group
+        self.clean_stop = self._applier.clean_stop
+        self._judge_journal(reports)
+
+    def _group_before(self, data: bytes, number: i64, group: i64) -> i64:
+        """Return the group before a file's first one, as far as it can be told."""
+        if number in self._first_groups:
+            return self._first_groups[number] - 1
+        if number > 1 and is_group_header(data, 0, self.identity.seed, number):
+            return max(group, read_i64_le(data, 8) - 1)
+        return group
+
+    def _survey_journal_file(self, scan: JournalScan, report: FileReport) -> Iterator[None]:
+        """Look at one file and tell it if it is needed."""
+        while scan.next():
+            report.records += 1
+            if report.needed:
+                self._tell(scan, self._applier)
+            if report.records % SLICE_MESSAGES == 0:
+                yield
+        report.groups = scan.groups
+        for found in scan.damages:
+            records = found.records if report.needed else 0
+            kept = Damage(scan.path, found.position, found.size, found.what, records, found.group)
+            report.damages.append(kept)
+        self.bytes_done += len(scan.data)
+        scan.data = b""
+
+    def _judge_journal(self, reports: list[FileReport]) -> None:
+        """Tell torn places from damaged ones; say if the journal is not there."""
+        for report in reports:
+            self.torn += [damage for damage in report.damages if damage.group > self._durable]
+            report.damages = [found for found in report.damages if found.group <= self._durable]
+        if self.head.generation > 0 and self.state_whole and not _any_needed(reports):
+            what = f"file {self.head.journal_file} and all after it are missing"
+            self._miss(JOURNAL_DIR, what)
+
+    def _tell(self, scan: JournalScan, applier: Applier) -> None:
+        """Tell one record."""
+        try:
+            applier.apply(scan.kind, scan.data, scan.start, scan.end)
+        except Damaged as error:
+            what = f"a record of kind {scan.kind}: {error}"
+            size = scan.end - scan.start
+            scan.damages.append(Damage(scan.path, scan.start, size, what, 1, scan.group))
+
+    # -- what older journal files still have -------------------------------------------------------
+
+    def _fill(self) -> Iterator[None]:
+        """Take what damaged chunks held from the journal files before the snapshot's."""
+        older = Holdings(self.keep)
+        applier = Applier(older)
+        group: i64 = 0
+        for path in self._older:
+            data = self._read(path)
+            number = journal_number(path.rpartition("/")[2])
+            older.file_number = number
+            group = self._group_before(data, number, group)
+            scan = JournalScan(data, self.identity.seed, path, number, group + 1)
+            told: i64 = 0
+            while scan.next():
+                self._tell(scan, applier)
+                told += 1
+                if told % SLICE_MESSAGES == 0:
+                    yield
+            group = scan.group
+        for loss in self._segments.losses:
+            old = older.of(loss.queue.queue_id)
+            first, last = loss.place.first, loss.place.last
+            for sequence in [held for held in old.messages if first <= held <= last]:
+                _take_over(loss.queue, old, sequence)
+
+    def _count_journal(self) -> None:
+        """Count of each journal file what lives in it alone."""
+        reports: dict[i64, FileReport] = {}
+        for report in self.files:
+            if report.kind == "journal":
+                reports[journal_number(report.path.rpartition("/")[2])] = report
+        for queue in self.holdings.living():
+            for sequence, held in queue.messages.items():
+                found = reports.get(held.file_number)
+                if found is not None and not queue.in_chunks.has(sequence):
+                    found.live += 1
+                    found.live_bytes += held.size
+
+    # -- inside ------------------------------------------------------------------------------------
+
+    def _report(self, path: str, kind: str, size: i64) -> FileReport:
+        """Return the report of a file, which is kept."""
+        report = FileReport(path, kind, size)
+        self.files.append(report)
+        return report
+
+    def _read(self, path: str) -> bytes:
+        """Return a whole file, with zeros where the disk gives nothing."""
+        file = self.disk.open(path)
+        try:
+            return read_what_can_be(file, 0, file.size())
+        finally:
+            file.close()
+
+    def _size_of(self, path: str) -> i64:
+        """Return the size of a file, 0 where it is not there."""
+        try:
+            file = self.disk.open(path)
+        except StorageFailure:
+            return 0
+        size: i64 = file.size()
+        file.close()
+        return size
+
+
+def _take_over(queue: Holding, old: Holding, sequence: i64) -> None:
+    """Give a queue a message of the older journal unless it is gone or there."""
+    if queue.is_gone(sequence) or queue.is_held(sequence):
+        return
+    queue.messages[sequence] = old.messages[sequence]
+    if sequence in old.counts and sequence not in queue.counts:
+        queue.counts[sequence] = old.counts[sequence]
+
+
+def _any_needed(reports: list[FileReport]) -> bool:
+    """Tell whether one of some files is needed."""
+    for report in reports:
+        if report.needed:
+            return True
+    return False
