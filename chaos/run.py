@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from chaos import board, cuts, kills, mixed, rabbit, syscalls
+from chaos import board, cuts, flips, kills, missing, mixed, rabbit, syscalls, tails
 
 
 class Scenario(Protocol):
@@ -27,7 +27,9 @@ class Scenario(Protocol):
         """Run it so many times."""
 
 
-SCENARIOS: Final[Sequence[Scenario]] = (kills, mixed, rabbit, cuts, syscalls)
+SCENARIOS: Final[Sequence[Scenario]] = (
+    kills, mixed, rabbit, cuts, syscalls, tails, missing, flips,
+)  # fmt: skip
 
 
 def runs_of(scenario: Scenario, share: float) -> int:
