@@ -190,6 +190,13 @@ DISK_MEASURE_BYTES: Final = 1024 * 1024
 #: A journal file is closed at this size; a larger single record makes a larger file.
 JOURNAL_FILE_BYTES: Final = 64 * 1024 * 1024
 
+#: Zeros that are written ahead of a journal file's end, and the groups they are written for: up to
+#: this size, once so many of them came in a row.  A sync that changes neither a file's size nor its
+#: blocks takes a quarter less time (86 against 115 µs on ext4).
+JOURNAL_AHEAD_BYTES: Final = 256 * 1024
+JOURNAL_AHEAD_GROUP_BYTES: Final = 8192
+JOURNAL_AHEAD_GROUPS: Final = 16
+
 #: Addresses that recovery shares between messages; beyond it the memory starts afresh.
 ADDRESSES_KNOWN_MAX: Final = 4096
 

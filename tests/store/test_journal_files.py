@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import errno
+import random
 
 import pytest
 
-from leveret.limits import JOURNAL_FILE_BYTES
+from leveret.limits import (
+    JOURNAL_AHEAD_BYTES,
+    JOURNAL_AHEAD_GROUP_BYTES,
+    JOURNAL_AHEAD_GROUPS,
+    JOURNAL_FILE_BYTES,
+)
 from leveret.store.disk import StorageFailure
 from leveret.store.disks.faulty import Fault, FaultyDisk
-from leveret.store.disks.recording import RecordingDisk
-from leveret.store.journal import Journal
+from leveret.store.disks.recording import RecordingDisk, crash_states
+from leveret.store.journal import Group, Journal
 from leveret.store.journal_files import JournalFiles, journal_name, journal_number
 from store_model import Store, message
 
@@ -108,3 +114,84 @@ def test_a_failed_write_that_was_cut_short_is_torn_for_the_next_start() -> None:
     assert [kept.body for kept in after.state.queues[1].live.values()] == [b"kept"]
     assert after.report.damages == []
     assert len(after.report.torn) == 1
+
+
+def sealed(journal: Journal, size: int) -> Group:
+    """Return a group of one message with a body of `size` bytes."""
+    journal.target(1, int(journal.group))
+    journal.publish(message(b"x" * size))
+    group = journal.seal()
+    assert group is not None
+    return group
+
+
+def test_zeros_are_written_ahead_of_small_groups_once_many_came() -> None:
+    disk, journal, files = opened()
+    data = b""
+    sizes = []
+    for _ in range(JOURNAL_AHEAD_GROUPS + 3):
+        group = sealed(journal, 100)
+        files.write(group)
+        data += group.data
+        content = disk.image().files["journal/" + journal_name(1)]
+        assert content.startswith(data)
+        assert not content[len(data) :].strip(b"\0")
+        sizes.append(len(content) - len(data))
+    assert sizes[: JOURNAL_AHEAD_GROUPS - 1] == [0] * (JOURNAL_AHEAD_GROUPS - 1)
+    group_bytes = len(data) // (JOURNAL_AHEAD_GROUPS + 3)
+    left = JOURNAL_AHEAD_BYTES - group_bytes
+    assert sizes[JOURNAL_AHEAD_GROUPS - 1 :] == [left - group_bytes * n for n in range(4)]
+
+
+def test_zeros_are_written_again_when_they_are_used_up() -> None:
+    disk, journal, files = opened()
+    grown = 0
+    for _ in range(4 * JOURNAL_AHEAD_BYTES // JOURNAL_AHEAD_GROUP_BYTES):
+        before = len(disk.trace)
+        files.write(sealed(journal, JOURNAL_AHEAD_GROUP_BYTES - 200))
+        writes = [operation for operation in disk.trace[before:] if operation.verb == "write"]
+        grown += len(writes) > 1
+    assert grown == 4
+
+
+def test_a_large_group_goes_over_the_zeros_and_gets_none() -> None:
+    disk, journal, files = opened()
+    data = b""
+    for size in [100] * JOURNAL_AHEAD_GROUPS + [2 * JOURNAL_AHEAD_BYTES] + [100] * 2:
+        group = sealed(journal, size)
+        files.write(group)
+        data += group.data
+    assert disk.image().files["journal/" + journal_name(1)] == data
+
+
+def test_the_next_file_begins_without_zeros() -> None:
+    disk, journal, files = opened()
+    for _ in range(JOURNAL_AHEAD_GROUPS):
+        files.write(sealed(journal, 100))
+    journal.roll()
+    group = sealed(journal, 100)
+    files.write(group)
+    content = disk.image().files["journal/" + journal_name(2)]
+    assert content.startswith(group.data)
+
+
+def test_what_was_written_over_zeros_survives_every_crash() -> None:
+    """Each group is durable when `write` returned, whatever a crash keeps of the zeros."""
+    disk = RecordingDisk()
+    store = Store(disk)
+    store.define_queue(1, "one")
+    store.sync()
+    ends = []
+    for number in range(JOURNAL_AHEAD_GROUPS + 2):
+        store.publish(message(b"message %d " % number * 60), 1)
+        store.sync()
+        ends.append(len(disk.trace))
+    whole = store.state.seen()[1][2]
+    states = list(crash_states(disk, random.Random(1).randrange, 20, ends[-5]))
+    for state in states:
+        after = Store(RecordingDisk(state.image))
+        found = after.state.seen()[1][2]
+        assert found == whole[: len(found)], state.what
+        assert len(found) >= sum(end <= state.operations for end in ends), state.what
+        assert after.report.damages == [], state.what
+    assert len(states) > 100

@@ -274,12 +274,26 @@ def test_damage_is_reported_once_and_kept_in_the_quarantine() -> None:
     assert second.disk.list("quarantine") == names
 
 
-def test_zeros_and_noise_behind_the_last_group_are_torn() -> None:
+def test_zeros_behind_the_last_group_are_room() -> None:
     store = filled(2)
     whole = image_of(store)
     path = journal_path(1)
     data = whole.files[path]
-    for tail in (bytes(1), bytes(5000), b"LVgroup1", random.Random(1).randbytes(300)):
+    for tail in (bytes(1), bytes(5000)):
+        whole.files[path] = data + tail
+        after = again(whole)
+        assert after.state.seen() == store.state.seen()
+        assert after.report.torn == after.report.damages == []
+        assert image_of(after).files[path] == data + tail
+
+
+def test_noise_behind_the_last_group_is_torn() -> None:
+    store = filled(2)
+    whole = image_of(store)
+    path = journal_path(1)
+    data = whole.files[path]
+    noise = random.Random(1).randbytes(300)
+    for tail in (b"LVgroup1", noise, bytes(5000) + noise, noise + bytes(5000)):
         whole.files[path] = data + tail
         after = again(whole)
         assert after.state.seen() == store.state.seen()

@@ -81,6 +81,10 @@ class File(ABC):
         """Make the file at least `size` bytes long, with room on the disk for all of them."""
 
     @abstractmethod
+    def write_ahead(self, size: int) -> None:
+        """Write `size` zeros behind the end, which stays where it is: appends go over them."""
+
+    @abstractmethod
     def sync(self) -> None:
         """Return when everything written so far has reached the disk."""
 
@@ -214,6 +218,13 @@ class RealFile(File):
             self._end = max(self._end, size)
         except OSError as error:
             raise StorageFailure.of("allocate", self._path, error) from error
+
+    def write_ahead(self, size: int) -> None:
+        """Write zeros behind the end that this object keeps; fewer of them do no harm."""
+        try:
+            os.pwrite(self._descriptor, bytes(size), self._end)
+        except OSError as error:
+            raise StorageFailure.of("write_ahead", self._path, error) from error
 
     def sync(self) -> None:
         """Call `fdatasync`: it also writes a changed size."""

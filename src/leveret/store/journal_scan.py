@@ -12,6 +12,8 @@ How damage is passed by, so that it costs as little as it can:
   group, whose number follows from the one before.
 - Else: all up to the next true header, which is looked for by its magic.
 
+Zeros up to the end of the file are no damage: room that was written ahead of the groups.
+
 Invariants: no byte is returned that a digest did not cover; groups are returned in ascending
 number; a record in a group's place that belongs to another group, file or store is damage.
 """
@@ -85,6 +87,9 @@ class JournalScan:
             return False
         if self._enters(position):
             return True
+        if self._is_room(position):
+            self._position = size
+            return False
         number: i64 = self.group + 1
         first: i64 = position + GROUP_HEADER_BYTES
         if is_record(self.data, first, size, self._seed ^ int(number)):
@@ -99,6 +104,10 @@ class JournalScan:
             return False
         self._damage(position, found - position, "no group up to the next one", -1, number)
         return self._enters(found)
+
+    def _is_room(self, position: i64) -> bool:
+        """Tell whether there are only zeros from `position` on."""
+        return self.data[position] == 0 and not self.data[position:].strip(b"\0")
 
     def _enters(self, position: i64) -> bool:
         """Enter the group at `position` if a true header of a later group lies there."""

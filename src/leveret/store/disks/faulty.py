@@ -164,6 +164,11 @@ class FaultyFile(File):
         self._disk.strike("allocate", self._path)
         self._file.allocate(size)
 
+    def write_ahead(self, size: int) -> None:
+        """Write zeros behind the end."""
+        self._disk.strike("write_ahead", self._path)
+        self._file.write_ahead(size)
+
     def sync(self) -> None:
         """Sync the file."""
         self._disk.strike("sync", self._path)

@@ -142,6 +142,7 @@ class RecordingFile(File):
         self._disk = disk
         self._number = number
         self._path = path
+        self._end = len(self._content)
 
     @property
     def _content(self) -> bytearray:
@@ -149,11 +150,19 @@ class RecordingFile(File):
 
     def append(self, parts: list[bytes]) -> None:
         """Write at the end: one operation, which a crash may tear anywhere."""
-        self._write("append", b"".join(parts), len(self._content))
+        self._write("append", b"".join(parts), self._end)
 
     def pwrite(self, data: bytes, position: int) -> None:
         """Write at a position."""
         self._write("pwrite", data, position)
+
+    def write_ahead(self, size: int) -> None:
+        """Write zeros behind the end."""
+        end = self._end
+        try:
+            self._write("write_ahead", bytes(size), end)
+        finally:
+            self._end = end
 
     def _write(self, verb: str, data: bytes, position: int) -> None:
         """Write what there is room for.  Raises: StorageFailure: it was not all."""
@@ -164,6 +173,7 @@ class RecordingFile(File):
             _overwrite(self._content, position, fitting)
             operation = Operation("write", self._path, self._number, position, bytes(fitting))
             self._disk.trace.append(operation)
+            self._end = max(self._end, position + len(fitting))
         if missing > 0:
             raise StorageFailure(verb, self._path, "No space left on device", errno.ENOSPC)
 
@@ -178,6 +188,7 @@ class RecordingFile(File):
     def truncate(self, size: int) -> None:
         """Cut the file."""
         _cut(self._content, size)
+        self._end = size
         self._disk.trace.append(Operation("truncate", self._path, self._number, size))
 
     def allocate(self, size: int) -> None:
