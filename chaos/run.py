@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from chaos import board, cuts, eio, flips, kills, missing, mixed, rabbit, syscalls, tails
+from chaos import board, cuts, eio, flips, kills, missing, mixed, rabbit, replay, syscalls, tails
 
 
 class Scenario(Protocol):
@@ -28,7 +28,7 @@ class Scenario(Protocol):
 
 
 SCENARIOS: Final[Sequence[Scenario]] = (
-    kills, mixed, rabbit, cuts, syscalls, eio, tails, missing, flips,
+    kills, mixed, rabbit, cuts, syscalls, eio, tails, missing, flips, replay,
 )  # fmt: skip
 
 

@@ -1,0 +1,197 @@
+"""What a recovered broker holds: its definitions, messages and counts, in a form that compares."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from core import Node
+from leveret.broker.browse import BrowseFilter, browse
+from leveret.broker.classic import ClassicQueue
+from leveret.broker.delayed import DelayedMessages
+from leveret.broker.queue import Queue
+from leveret.broker.source import NOTHING
+from leveret.broker.stream import Stream
+from leveret.broker.vhost import Vhost
+from leveret.chunk import ChunkDamaged, RecordDamaged
+from leveret.clock import ManualClock
+from leveret.message import Message
+from leveret.store.disk import StorageFailure
+from leveret.store.disks.recording import Image, RecordingDisk
+from leveret.store.format import FORMAT_PATH, JOURNAL_DIR, QUARANTINE_DIR
+from leveret.store.segments import ChunkRef, read_chunk
+from replay.account import Content, Holding, Key, content, identity, in_words
+
+PAGE_MESSAGES = 1000
+
+
+@dataclass
+class Found:
+    """What a recovery put back, and what it said; `wrong` are its own contradictions."""
+
+    holding: Holding
+    damages: list[str] = field(default_factory=list)
+    torn: int = 0
+    clean: bool = False
+    orphaned: list[str] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+
+
+def recovered(image: Image, clock: ManualClock | None = None) -> tuple[Found, RecordingDisk]:
+    """Recover from an image and look at what is there; nothing is journaled yet."""
+    disk = RecordingDisk(image)
+    node = Node(disk, clock=clock, begin=False)
+    found = look(node)
+    found.wrong += _thrown_away(image, disk.image())
+    return found, disk
+
+
+def look(node: Node) -> Found:
+    """Return what a broker holds that a crash must not take."""
+    report = node.report
+    found = Found(
+        Holding(),
+        [str(damage) for damage in report.damages],
+        len(report.torn),
+        report.clean_stop,
+        list(node.orphaned),
+    )
+    for kind, definition in _definitions(node):
+        found.holding.definitions[identity(kind, definition)] = in_words(definition)
+    for vhost in node.broker.vhosts.values():
+        for queue in _queues(vhost):
+            if queue.recorded:
+                found.holding.queues[int(queue.queue_id)] = (vhost.name, queue.name)
+                _look_at(node, queue, found)
+    return found
+
+
+def _definitions(node: Node) -> Iterator[tuple[str, dict[str, object]]]:
+    broker = node.broker
+    for vhost in broker.vhosts.values():
+        yield "vhost", vhost.record()
+        for policy in vhost.policies.values():
+            yield "policy", policy.record(vhost.name)
+        for policy in vhost.operator_policies.values():
+            yield "operator_policy", policy.record(vhost.name)
+        for exchange in vhost.exchanges.values():
+            if exchange.durable and exchange.name and not exchange.name.startswith("amq."):
+                yield "exchange", exchange.definition(vhost.name)
+            for binding in exchange.bindings.values():
+                if binding.durable:
+                    yield "binding", binding.definition(vhost.name)
+        for queue in _queues(vhost):
+            if queue.recorded:
+                yield "queue", queue.definition(vhost.name)
+    users = broker.users
+    for user in users.by_name.values():
+        yield "user", user.definition()
+    for (name, at), permission in users.permissions.items():
+        yield "permission", permission.definition(name, at)
+    for (name, at), of_user in users.topic_permissions.items():
+        for exchange_name, topic_permission in of_user.items():
+            yield "topic_permission", topic_permission.definition(name, at, exchange_name)
+    for name, limits in users.limits.items():
+        yield "user_limits", {"user": name, "limits": dict(limits)}
+    yield from broker.parameters.records()
+
+
+def _queues(vhost: Vhost) -> list[Queue]:
+    stores = [exchange.delayed for exchange in vhost.exchanges.values()]
+    return [*vhost.queues.values(), *[store for store in stores if store is not None]]
+
+
+def _look_at(node: Node, queue: Queue, found: Found) -> None:
+    messages = found.holding.messages
+    queue_id = int(queue.queue_id)
+    before = len(messages)
+    size = 0
+    if isinstance(queue, Stream):
+        messages.update(_of_stream(node, queue, found))
+        return
+    if isinstance(queue, DelayedMessages):
+        for sequence, message in queue.messages.items():
+            messages[queue_id, int(sequence)] = (content(message), 0)
+            size += int(message.size)
+    else:
+        assert isinstance(queue, ClassicQueue)
+        last = -1
+        for item in _waiting(queue):
+            messages[queue_id, int(item[0])] = (item[1], item[2])
+            size += item[3]
+            if item[0] <= last:
+                found.wrong.append(f"queue '{queue.name}': {item[0]} comes after {last}")
+            last = item[0]
+    count = len(messages) - before
+    if (int(queue.ready_count()), int(queue.ready_bytes())) != (count, size):
+        said = f"{queue.ready_count()} messages of {queue.ready_bytes()} bytes"
+        found.wrong.append(f"queue '{queue.name}' says {said}, holds {count} of {size}")
+    if isinstance(queue, ClassicQueue) and queue.retained is not None:
+        for kept in queue.retained.persistent():
+            messages[queue_id, int(kept.sequence)] = (content(kept.message), int(kept.count))
+
+
+def _waiting(queue: ClassicQueue) -> Iterator[tuple[int, Content, int, int]]:
+    """Yield sequence, content, count and size of what waits."""
+    after: int = NOTHING
+    while True:
+        page = browse(queue, BrowseFilter(), after, PAGE_MESSAGES)
+        for item in page.items:
+            message = item.message
+            yield int(item.sequence), content(message), max(int(item.count), 0), int(message.size)
+        after = int(page.after)
+        if after == NOTHING:
+            return
+
+
+def _of_stream(node: Node, stream: Stream, found: Found) -> dict[Key, tuple[Content, int]]:
+    """Return a stream's messages, of blocks in memory and in files."""
+    messages: dict[Key, tuple[Content, int]] = {}
+    queue_id = int(stream.queue_id)
+    next_offset = int(stream.first_offset)
+    for block in stream.blocks:
+        first = int(block.first)
+        if block.messages is not None:
+            items = list(block.messages)
+        else:
+            assert block.ref is not None
+            items = _stored(node, block.ref, queue_id, found)
+        for offset, message in enumerate(items, first):
+            if message is not None:
+                messages[queue_id, offset] = (content(message), 0)
+        next_offset = max(next_offset, first + len(items))
+    if next_offset != stream.next_offset:
+        found.wrong.append(f"stream '{stream.name}' ends at {next_offset}: {stream.next_offset}")
+    return messages
+
+
+def _stored(node: Node, ref: ChunkRef, queue_id: int, found: Found) -> list[Message | None]:
+    """Return the messages of a chunk; what does not check is None, and is told."""
+    messages: list[Message | None] = [None] * int(ref.count)
+    try:
+        chunk = read_chunk(node.disk, ref, queue_id)
+        for place in range(chunk.count):
+            messages[place] = chunk.message(place)
+    except (ChunkDamaged, RecordDamaged, StorageFailure) as error:
+        found.damages.append(f"{ref}: {error!r}")
+    return messages
+
+
+def _thrown_away(before: Image, after: Image) -> list[str]:
+    """Return what a recovery threw away: it may cut a torn tail off, once that is kept apart.
+
+    What an earlier one began to copy to the quarantine, and did not finish, is copied again.
+    """
+    wrong = []
+    kept = {data for path, data in after.files.items() if path.startswith(QUARANTINE_DIR)}
+    for path, old in before.files.items():
+        new = after.files.get(path)
+        if path == f"{FORMAT_PATH}.new":
+            continue
+        if new is None:
+            wrong.append(f"the recovery removed {path}")
+        elif new != old and path != FORMAT_PATH and not path.startswith(QUARANTINE_DIR):
+            cut = path.startswith(JOURNAL_DIR) and old.startswith(new) and old[len(new) :] in kept
+            if not cut:
+                wrong.append(f"the recovery changed {path}")
+    return wrong
