@@ -2,7 +2,8 @@
 
 The data lie on an ext4 of their own.  At a moment drawn from 0.05 to 0.8 s after the broker is
 ready it is killed and the disk is taken as it was then, without what nobody had synced; a broker
-starts on that, and so on, 20 times for each disk.
+starts on that, and so on, 20 times for each disk.  A fifth as often it goes under the mixed work of
+`mixed`, with transactions, definitions and a stream.
 
 Two things stand beside it: Leveret with `sync = never`, which must lose (or the test shows
 nothing), and RabbitMQ with classic and with quorum queues.  For both the whole disk is synced once
@@ -19,7 +20,7 @@ from typing import Final
 from rabbitmq import RabbitMQ, installed
 
 from broker_process import BrokerProcess
-from chaos import campaign, rabbit
+from chaos import campaign, mixed, rabbit
 from chaos.board import Row, skipped
 from chaos.kills import SETTINGS
 from chaos.mounts import Image, Unsupported
@@ -30,6 +31,9 @@ RUNS: Final = 500
 PER_DISK: Final = 20
 CHAPTER: Final = 2
 SECONDS: Final = (0.05, 0.8)
+
+#: The share of the runs that mixed work gets beside them.
+MIXED: Final = 0.2
 
 #: The share of the runs that the rows to compare with get.
 COMPARED: Final = 0.02
@@ -50,6 +54,7 @@ def run(runs: int, seed: int, say: Callable[[str], None]) -> list[Row]:
     few = max(2, round(runs * COMPARED))
     rows = [
         leveret(TITLE, SETTINGS, runs, seed, say),
+        mixed_work(max(1, round(runs * MIXED)), seed, say),
         control(few, seed, say),
     ]
     if not installed():
@@ -88,6 +93,22 @@ def leveret(
         say(f"{name}: {score.runs:,} cuts, {score.counts.confirmed:,} confirmed")
     rabbit.tell(score, say)
     return score.row(name, f"{score.checkpoints:,} checkpoints; {score.repeats()}")
+
+
+def mixed_work(runs: int, seed: int, say: Callable[[str], None]) -> Row:
+    """Cut the power under transactions, definitions, a stream and all else of `mixed`."""
+    score = mixed.Score()
+    disks = 0
+    while score.runs < runs and not score.faults:
+        disks += 1
+        crashes = min(mixed.PER_DIRECTORY, runs - score.runs)
+        with Image() as image:
+            place = image.directory, image.path / "data"
+            mixed.crash_again(*place, seed + disks, crashes, score, image.cut)
+        say(f"mixed work: {score.runs:,} cuts, {score.confirms:,} confirmed")
+    for fault in score.faults:
+        say(fault)
+    return score.row("power cut under mixed work")
 
 
 def control(runs: int, seed: int, say: Callable[[str], None]) -> Row:

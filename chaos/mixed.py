@@ -42,6 +42,15 @@ class Score:
     kinds: dict[str, int] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
 
+    def row(self, name: str) -> Row:
+        """Return the row of the scoreboard."""
+        kinds = self.kinds
+        return Row(
+            name, self.runs, self.boots, self.confirms, kinds.get("lost", 0),
+            kinds.get("phantom", 0), kinds.get("altered", 0), kinds.get("other", 0),
+            note=f"{self.checkpoints:,} checkpoints",
+        )  # fmt: skip
+
 
 def run(runs: int, seed: int, say: Callable[[str], None]) -> list[Row]:
     """Kill so many times."""
@@ -49,37 +58,35 @@ def run(runs: int, seed: int, say: Callable[[str], None]) -> list[Row]:
     number = 0
     while score.runs < runs and not score.faults:
         directory = Path(tempfile.mkdtemp(prefix="chaos-mixed-"))
-        kills = min(PER_DIRECTORY, runs - score.runs)
-        one_directory(directory, seed + number, SHORT if number % 2 else {}, kills, score)
         number += 1
+        kills = min(PER_DIRECTORY, runs - score.runs)
+        crash_again(directory, directory / "data", seed + number, kills, score, lambda: None)
         say(f"{score.runs:,} kills, {score.confirms:,} confirmed")
         if not score.faults:
             shutil.rmtree(directory)
     for fault in score.faults:
         say(fault)
-    kinds = score.kinds
-    row = Row(
-        "kill -9 under mixed work", score.runs, score.boots, score.confirms, kinds.get("lost", 0),
-        kinds.get("phantom", 0), kinds.get("altered", 0), kinds.get("other", 0),
-        note=f"{score.checkpoints:,} checkpoints",
-    )  # fmt: skip
-    return [row]
+    return [score.row("kill -9 under mixed work")]
 
 
-def one_directory(
-    directory: Path, seed: int, settings: dict[str, str], kills: int, score: Score
+def crash_again(
+    directory: Path, data: Path, seed: int, crashes: int, score: Score, crash: Callable[[], None]
 ) -> None:
-    """Kill so many times on one directory, judging after each."""
+    """Crash so many times on one data directory, judging after each; the ledger lies apart.
+
+    Every second seed has a short journal.  `crash` does what a crash is beside the kill.
+    """
     with (
         Ledger(directory / "ledger") as ledger,
-        BrokerProcess(directory / "data", settings=settings) as broker,
+        BrokerProcess(data, settings=SHORT if seed % 2 else {}) as broker,
     ):
         scenario = Scenario(seed, broker, ledger)
         try:
             scenario.define()
-            for _ in range(kills):
+            for _ in range(crashes):
                 score.runs += 1
                 scenario.load(scenario.random.randrange(1, CONFIRMS_MAX))
+                crash()
                 broker.start()
                 if scenario.random.randrange(4) == 0:
                     broker.crash()
