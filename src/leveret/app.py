@@ -155,7 +155,13 @@ class Node:
         self._management = UnixListener(
             settings.management_socket,
             self.broker,
-            Operator(self.runner.now, self.runner.durable, self.authenticator.hash),
+            Operator(
+                self.runner.now,
+                self.runner.durable,
+                self.authenticator.hash,
+                lambda: self._hold_files(True),
+                lambda: self._hold_files(False).cancel(),
+            ),
             lambda level, text: getattr(self.log, level)(text),
         )
         self._thread.start()
@@ -365,6 +371,10 @@ class Node:
 
     def _log_connection(self, level: str, connection: Connection, text: str) -> None:
         getattr(self.log, level)(text, connection=connection.name)
+
+    def _hold_files(self, on: bool) -> asyncio.Future[None]:
+        """Keep all files of checkpoints, or let go of them; in the thread that removes them."""
+        return self.runner.in_sync_thread(lambda: self._checkpoint_files.hold(on))
 
     async def _tick(self) -> None:
         while True:

@@ -244,6 +244,12 @@ CLIENT_MESSAGE_BYTES_MAX: Final = 512 * 1024 * 1024
 #: Refused or returned publishes that are kept until someone asks for them.
 CLIENT_FAILURES_MAX: Final = 1024
 
+# -- backup ----------------------------------------------------------------------------------------
+
+#: How long a client that makes a backup may say nothing before the broker removes files again: it
+#: speaks every few seconds, and one that hangs must not fill the disk.
+BACKUP_SILENCE_SECONDS_MAX: Final = 60
+
 # -- spark -----------------------------------------------------------------------------------------
 
 #: Messages that one Spark task reads at most, by default: about a second over AMQP.

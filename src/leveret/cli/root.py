@@ -26,6 +26,8 @@ COMMANDS: Final = {
     "get": "leveret.cli.get",
     "list": "leveret.cli.listing",
     "ctl": "leveret.cli.ctl",
+    "backup": "leveret.cli.backup",
+    "restore": "leveret.cli.restore",
     "store": "leveret.cli.store",
     "perf": "leveret.cli.perf",
     "pipeline": "leveret.cli.pipeline",

@@ -16,6 +16,7 @@ from leveret.errors import AmqpError, NotFound
 from leveret.management.bodies import BODY_BYTES_MAX
 from leveret.management.operator import Operator
 from leveret.management.routes import (
+    backup,
     bindings,
     connections,
     definitions,
@@ -59,6 +60,7 @@ MODULES = (
     parameters,
     definitions,
     delayed,
+    backup,
 )
 
 

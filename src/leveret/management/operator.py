@@ -15,13 +15,16 @@ from dataclasses import dataclass
 class Operator:
     """The hands of who operates a broker.
 
-    `begin` gives the core the time, `durable` returns when all that was recorded is synced, and
-    `hash_password` hashes a password beside the loop.
+    `begin` gives the core the time, `durable` returns when all that was recorded is synced,
+    `hash_password` hashes a password beside the loop, `hold_files` keeps all files of the data
+    directory from then on, and `release_files` lets go of them again.
     """
 
     begin: Callable[[], object]
     durable: Callable[[], Awaitable[None]]
     hash_password: Callable[[bytes], Awaitable[bytes]]
+    hold_files: Callable[[], Awaitable[None]]
+    release_files: Callable[[], object]
 
     @asynccontextmanager
     async def changing(self) -> AsyncIterator[None]:
@@ -29,3 +32,12 @@ class Operator:
         self.begin()
         yield
         await self.durable()
+
+    @asynccontextmanager
+    async def holding(self) -> AsyncIterator[None]:
+        """Let no file of the data directory be removed meanwhile."""
+        try:
+            await self.hold_files()
+            yield
+        finally:
+            self.release_files()

@@ -268,6 +268,17 @@ class Runner:
             self._turn.wait(waiter, group)
             await waiter.future
 
+    def in_sync_thread(self, call: Callable[[], None]) -> asyncio.Future[None]:
+        """Have the sync thread make a call after what waits there; return what tells when."""
+        made = self._loop.create_future()
+
+        def task() -> Callable[[], None]:
+            call()
+            return lambda: _resolve([made])
+
+        self._thread.submit(task)
+        return made
+
     # -- checkpoints ------------------------------------------------------------------------------
 
     def begin_checkpoint(

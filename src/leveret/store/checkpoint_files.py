@@ -30,6 +30,15 @@ class CheckpointFiles:
         self._segment_number: i64 = -1
         self._segment: File | None = None
         self._failure: StorageFailure | None = None
+        self._holds: i64 = 0
+        self._dropped: set[int] = set()
+
+    def hold(self, on: bool) -> None:
+        """Remove no file from now on, or no more for this caller's sake; holds are counted.
+
+        What was to go meanwhile goes with the next checkpoint after the last hold.
+        """
+        self._holds += 1 if on else -1
 
     def run(self, work: CheckpointWork) -> None:
         """Write and sync what `work` holds; do the commit and the clean-up if it asks for them.
@@ -89,7 +98,10 @@ class CheckpointFiles:
         self._disk.fsync_dir(STATE_DIR)
 
     def _retire(self, work: CheckpointWork) -> None:
-        """Remove what neither this snapshot nor the previous one needs."""
+        """Remove what neither this snapshot nor the previous one needs, unless it is held."""
+        self._dropped.update(work.segments_dropped)
+        if self._holds > 0:
+            return
         for name in self._disk.list(STATE_DIR):
             generation = state_generation(name.removesuffix(".new"))
             if generation >= 0 and generation not in (
@@ -101,8 +113,9 @@ class CheckpointFiles:
             if 0 <= journal_number(name) < work.journal_file_kept:
                 self._disk.unlink(f"{JOURNAL_DIR}/{name}")
         for name in self._disk.list(SEGMENTS_DIR):
-            if segment_number(name) in work.segments_dropped:
+            if segment_number(name) in self._dropped:
                 self._disk.unlink(f"{SEGMENTS_DIR}/{name}")
+        self._dropped.clear()
         for folder in (STATE_DIR, JOURNAL_DIR, SEGMENTS_DIR):
             self._disk.fsync_dir(folder)
 

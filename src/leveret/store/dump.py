@@ -22,6 +22,7 @@ from leveret.store.format import JOURNAL_DIR, SEGMENTS_DIR, STATE_DIR
 from leveret.store.identity import paths_in
 from leveret.store.journal_files import journal_number
 from leveret.store.journal_scan import JournalScan
+from leveret.store.ranges import RangeSet
 from leveret.store.record import (
     ACKED,
     CHECKPOINT,
@@ -105,6 +106,11 @@ class _Teller(Replay):
         """Take where a chunk lies."""
         self.said.append(_placed(queue_id, ref))
         return False
+
+    def spill(self, queue_id: i64, ref: ChunkRef, gone: RangeSet) -> None:
+        """Take where messages lie that were told before."""
+        ranges = [list(span) for span in gone.ranges()]
+        self.said.append({**_placed(queue_id, ref), "gone": ranges})
 
     def chunk_message(
         self,

@@ -274,6 +274,13 @@ class Holdings(Replay):
         queue.places[int(ref.file_number), int(ref.position)] = place
         return False
 
+    def spill(self, queue_id: i64, ref: ChunkRef, gone: RangeSet) -> None:
+        """Learn where messages lie that were told before; these stay, for the chunk may be bad."""
+        queue = self.of(queue_id)
+        for first, last in gone.ranges():
+            queue.dead.add(first, last)
+        self.chunk(queue_id, ref)
+
     def chunk_message(
         self,
         queue_id: i64,

@@ -1,0 +1,205 @@
+"""The files of a backup: copying, checksums, and the manifest that says what there is.
+
+    BACKUP/manifest.json     written last: a backup without it is not whole
+    BACKUP/format, journal/, state/, segments/    as in the data directory
+
+Invariants: every file and name is synced before the manifest is; the manifest has a checksum of
+itself; no path in it leads out of the backup.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from xxhash import xxh3_128
+
+from leveret.cli import exits
+
+MANIFEST: Final = "manifest.json"
+#: What a manifest of this layout calls itself.
+LAYOUT: Final = 1
+
+FOLDERS: Final = ("state", "journal", "segments")
+_PATH: Final = re.compile(
+    r"format|(?:state/\d{16})|(?:journal/\d{16}\.jnl)|(?:segments/\d{16}\.seg)"
+)
+
+_BLOCK_BYTES: Final = 1024 * 1024
+#: Synced so often, a copy never makes the broker's syncs wait long for its bytes.
+_SYNC_BYTES: Final = 4 * 1024 * 1024
+#: ioctl of Linux by which a file shares another one's blocks (linux/fs.h).
+_FICLONE: Final = 0x40049409
+
+
+@dataclass(frozen=True)
+class Copied:
+    """A file in a backup: its path there, its bytes and their checksum."""
+
+    path: str
+    bytes: int
+    xxh3: str
+
+
+@dataclass
+class Manifest:
+    """What a backup holds, and the point in time that it is of."""
+
+    version: str
+    uuid: str
+    time_ms: int
+    durable_group: int
+    files: list[Copied] = field(default_factory=list)
+
+    def write(self, directory: Path) -> None:
+        """Write it durably under its name.  Raises: OSError."""
+        found: dict[str, Any] = {"leveret_backup": LAYOUT, **asdict(self)}
+        found["xxh3"] = _digest(found)
+        unnamed = directory / f"{MANIFEST}.new"
+        with unnamed.open("x") as file:
+            json.dump(found, file, indent=1)
+            file.flush()
+            os.fsync(file.fileno())
+        unnamed.rename(directory / MANIFEST)
+        sync_folder(directory)
+
+
+def read_manifest(directory: Path) -> Manifest:
+    """Return a backup's manifest.  Raises: Failure: it is not there, or is damaged."""
+    path = directory / MANIFEST
+    try:
+        found = json.loads(path.read_bytes())
+        stored = found.pop("xxh3")
+        if stored != _digest(found) or found.pop("leveret_backup") != LAYOUT:
+            raise ValueError("its checksum does not hold")
+        files = [Copied(**each) for each in found.pop("files")]
+        for each in files:
+            if not _PATH.fullmatch(each.path):
+                raise ValueError(f"it names {each.path!r}")
+        return Manifest(**found, files=files)
+    except OSError as error:
+        text = f"{directory} is no whole backup: {MANIFEST}: {error.strerror}"
+        raise exits.Failure(text, exits.UNUSABLE) from None
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        text = f"{directory}: {MANIFEST} is damaged: {error}"
+        raise exits.Failure(text, exits.UNUSABLE) from None
+
+
+def _digest(found: dict[str, Any]) -> str:
+    """Return the checksum of a manifest without it."""
+    return xxh3_128(json.dumps(found, sort_keys=True).encode()).hexdigest()
+
+
+class Copier:
+    """Copies files from one directory to another.  `beat` is called with the bytes copied since."""
+
+    def __init__(
+        self, source: Path, target: Path, beat: Callable[[int], None], *, links: bool = False
+    ) -> None:
+        self._source = source
+        self._target = target
+        self._beat = beat
+        self._links = links
+
+    def copy(self, path: str, size: int, *, link: bool = False) -> Copied:
+        """Copy the first `size` bytes of a file, durably; `link` allows a hard link.
+
+        Where the file system can, the copy shares the blocks of its source.  Raises: OSError.
+        """
+        source, target = self._source / path, self._target / path
+        if link and self._links:
+            os.link(source, target)
+            with source.open("rb") as reading:
+                return Copied(path, size, self._hash(reading.fileno(), size))
+        with source.open("rb") as reading, _create(target) as writing:
+            if _clone(reading.fileno(), writing.fileno()):
+                os.ftruncate(writing.fileno(), size)
+                digest = self._hash(writing.fileno(), size)
+            else:
+                digest = self._copy(reading.fileno(), writing.fileno(), size)
+            os.fsync(writing.fileno())
+        return Copied(path, size, digest)
+
+    def _copy(self, reading: int, writing: int, size: int) -> str:
+        """Copy bytes and return their checksum."""
+        hasher = xxh3_128()
+        position = synced = 0
+        while position < size:
+            block = os.pread(reading, min(_BLOCK_BYTES, size - position), position)
+            if not block:
+                raise OSError(0, "the file became shorter")
+            hasher.update(block)
+            _write(writing, block)
+            position += len(block)
+            if position - synced >= _SYNC_BYTES:
+                os.fdatasync(writing)
+                # What is on the disk need not push the broker's pages out of memory.
+                os.posix_fadvise(writing, 0, position, os.POSIX_FADV_DONTNEED)
+                synced = position
+            self._beat(len(block))
+        return hasher.hexdigest()
+
+    def _hash(self, reading: int, size: int) -> str:
+        """Return the checksum of a file's first bytes."""
+        hasher = xxh3_128()
+        position = 0
+        while position < size:
+            block = os.pread(reading, min(_BLOCK_BYTES, size - position), position)
+            if not block:
+                raise OSError(0, "the file became shorter")
+            hasher.update(block)
+            position += len(block)
+            self._beat(len(block))
+        return hasher.hexdigest()
+
+
+def make_folders(directory: Path) -> None:
+    """Make a directory with the folders of a store, for its owner alone.  Raises: OSError."""
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for folder in FOLDERS:
+        (directory / folder).mkdir(mode=0o700, exist_ok=True)
+
+
+def sync_folders(directory: Path) -> None:
+    """Make all names in a store's directory durable.  Raises: OSError."""
+    for folder in FOLDERS:
+        sync_folder(directory / folder)
+    sync_folder(directory)
+    sync_folder(directory.absolute().parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a directory durable.  Raises: OSError."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _create(path: Path) -> Any:
+    """Make and open a file that only its owner can read."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    return os.fdopen(descriptor, "r+b", buffering=0)
+
+
+def _clone(reading: int, writing: int) -> bool:
+    """Let one file share another one's blocks; return False where that cannot be."""
+    try:
+        fcntl.ioctl(writing, _FICLONE, reading)
+    except OSError:
+        return False
+    return True
+
+
+def _write(descriptor: int, block: bytes) -> None:
+    """Write all of a block."""
+    left = memoryview(block)
+    while left:
+        left = left[os.write(descriptor, left) :]

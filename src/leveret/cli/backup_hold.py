@@ -1,0 +1,93 @@
+"""Holding a running broker's files while they are copied, by `POST /api/backup` of its socket."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from leveret.cli import exits
+from leveret.cli.management_client import UnixConnection
+
+#: How often the broker hears that this process is alive.
+_BEAT_SECONDS: Final = 2.0
+
+
+class NoBroker(Exception):
+    """Nobody listens at the socket."""
+
+
+class Hold:
+    """A hold; `told` is what the broker said when it began.
+
+    It ends with `end`, with the context, or with this process.  Raises: NoBroker; Failure.
+    """
+
+    def __init__(self, socket: Path) -> None:
+        self._connection = UnixConnection(socket)
+        try:
+            self._connection.putrequest("POST", "/api/backup")
+            self._connection.putheader("Transfer-Encoding", "chunked")
+            self._connection.endheaders()
+        except PermissionError:
+            text = f"{socket} is another user's: only who runs the broker may back it up"
+            raise exits.Failure(text, exits.NO_PERMISSION) from None
+        except (FileNotFoundError, ConnectionRefusedError):
+            raise NoBroker from None
+        except OSError as error:
+            raise exits.Failure(f"{socket}: {error}", exits.UNAVAILABLE) from None
+        self._beaten = time.monotonic()
+        with self._failing():
+            self._response = self._connection.getresponse()
+            if self._response.status != http.client.OK:
+                text = f"the broker answered {self._response.status} {self._response.reason}"
+                raise exits.Failure(text, exits.UNAVAILABLE)
+            self.told: dict[str, object] = json.loads(self._response.readline())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Go away: the broker notices, and lets go."""
+        self._connection.close()
+
+    def beat(self) -> None:
+        """Let the broker know, now and then, that this process is alive.  Raises: Failure."""
+        now = time.monotonic()
+        if now - self._beaten >= _BEAT_SECONDS:
+            self._beaten = now
+            self._send(b"1\r\n.\r\n")
+
+    def end(self) -> None:
+        """End the hold.  Raises: Failure: it did not last until now."""
+        self._send(b"0\r\n\r\n")
+        with self._failing():
+            last = json.loads(self._response.readline() or b"{}")
+            if last.get("lasted") is not True:
+                raise exits.Failure("the broker let go of its files too early", exits.UNAVAILABLE)
+
+    def _send(self, data: bytes) -> None:
+        with self._failing():
+            self._connection.sock.sendall(data)
+
+    @contextlib.contextmanager
+    def _failing(self) -> Iterator[None]:
+        """Turn what can go wrong into Failure."""
+        try:
+            yield
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            text = f"the broker went away while its files were copied: {error!r}"
+            raise exits.Failure(text, exits.UNAVAILABLE) from None

@@ -1,0 +1,122 @@
+"""`leveret restore`: a backup becomes a data directory again, every byte of it verified."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from leveret.cli import exits
+from leveret.cli.backup import failing, progress, read_settings
+from leveret.cli.backup_files import (
+    FOLDERS,
+    Copied,
+    Copier,
+    make_folders,
+    read_manifest,
+    sync_folder,
+    sync_folders,
+)
+from leveret.cli.listing import Config, DataDir
+from leveret.store.disk import RealDisk
+from leveret.store.format import FORMAT_PATH
+from leveret.store.recovery import LOCK_PATH
+
+
+def restore(
+    backup: Annotated[Path, typer.Argument(metavar="BACKUP", help="The backup.")],
+    data_dir: DataDir = None,
+    config: Config = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Take a damaged backup too, and say what is bad.")
+    ] = False,
+) -> int:
+    """Make a data directory of a backup, verified and synced; the broker must not run.
+
+    It ends with 0 when all is whole, 1 when it was forced and is not, 2 when it was refused.
+    """
+    data = read_settings(data_dir, config).data_dir
+    if data.exists() and (not data.is_dir() or any(data.iterdir())):
+        raise exits.Failure(f"{data} is there and not an empty directory", exits.USAGE)
+    with failing():
+        files, faults = _files_of(backup, force)
+        make_folders(data)
+        disk = RealDisk(str(data))
+        disk.lock(LOCK_PATH)
+        faults += _copy(backup, data, files)
+        if faults and not force:
+            _remove(data)
+            disk.close()
+            raise exits.Failure("\n".join(["the backup is damaged:", *faults]), exits.UNUSABLE)
+        _name_format(data)
+        disk.close()
+    for fault in faults:
+        typer.echo(f"damaged: {fault}")
+    size = sum(each.bytes for each in files)
+    typer.echo(f"{data}: {len(files)} files, {size} bytes")
+    return exits.NOTHING if faults else exits.OK
+
+
+def _files_of(backup: Path, force: bool) -> tuple[list[Copied], list[str]]:
+    """Return the files of a backup, by the manifest or, where it must be, by looking."""
+    try:
+        return read_manifest(backup).files, []
+    except exits.Failure as failure:
+        if not force:
+            raise
+        paths = [FORMAT_PATH]
+        for folder in FOLDERS:
+            if (backup / folder).is_dir():
+                paths += [f"{folder}/{path.name}" for path in sorted((backup / folder).iterdir())]
+        found = [path for path in paths if (backup / path).is_file()]
+        files = [Copied(path, (backup / path).stat().st_size, "") for path in found]
+        return files, [str(failure)]
+
+
+def _copy(backup: Path, data: Path, files: list[Copied]) -> list[str]:
+    """Copy all files; return what is wrong with them."""
+    faults: list[str] = []
+    with progress("restoring", sum(each.bytes for each in files)) as advance:
+        copier = Copier(backup, data, advance)
+        for each in files:
+            source = backup / each.path
+            if not source.is_file():
+                faults.append(f"{each.path} is missing")
+                continue
+            # A linked file may have grown since; what came after belongs to no backup.
+            size = min(each.bytes, source.stat().st_size)
+            if size < each.bytes:
+                faults.append(f"{each.path} has {size} of {each.bytes} bytes")
+            if copier.copy(each.path, size).xxh3 != each.xxh3 and each.xxh3 and size == each.bytes:
+                faults.append(f"{each.path} does not check")
+            if each.path == FORMAT_PATH:
+                # Until all is there it must not look like a store.
+                (data / FORMAT_PATH).rename(data / f"{FORMAT_PATH}.new")
+    return faults
+
+
+def _name_format(data: Path) -> None:
+    """Make the directory a store: the last step, after all else is synced."""
+    sync_folders(data)
+    with contextlib.suppress(FileNotFoundError):
+        (data / f"{FORMAT_PATH}.new").rename(data / FORMAT_PATH)
+    sync_folder(data)
+
+
+def _remove(data: Path) -> None:
+    """Remove what was copied; the directory stays."""
+    for folder in FOLDERS:
+        for path in (data / folder).iterdir():
+            path.unlink()
+        (data / folder).rmdir()
+    for name in (f"{FORMAT_PATH}.new", LOCK_PATH):
+        (data / name).unlink(missing_ok=True)
+
+
+def app() -> typer.Typer:
+    """Return the command."""
+    made = typer.Typer(rich_markup_mode=None, add_completion=False)
+    made.command("restore")(restore)
+    return made

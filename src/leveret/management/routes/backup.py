@@ -1,0 +1,59 @@
+"""`POST /api/backup`: no file of the data directory is removed while the request lasts.
+
+The answer begins when all that was recorded by then is synced and the files are held: one line of
+JSON.  The client then copies files, sends a byte of its request's body now and then, and ends the
+body when it is done; the answer ends with a line that says whether the hold lasted until then.
+When the client goes away, or says nothing for `BACKUP_SILENCE_SECONDS_MAX`, it ends by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import time
+from typing import Final
+
+from aiohttp import web
+
+from leveret import __version__
+from leveret.limits import BACKUP_SILENCE_SECONDS_MAX
+from leveret.management.routes.shared import BROKER, OPERATOR
+
+
+async def hold(request: web.Request) -> web.StreamResponse:
+    """Hold the files until the client ends its request."""
+    journal = request.app[BROKER].turn.journal
+    operator = request.app[OPERATOR]
+    operator.begin()
+    response = web.StreamResponse(headers={"Content-Type": "application/jsonl"})
+    async with operator.holding():
+        await operator.durable()
+        begun = {
+            "product_version": __version__,
+            "durable_group": int(journal.durable_group),
+            "time_ms": time.time_ns() // 1_000_000,
+        }
+        await response.prepare(request)
+        await response.write(json.dumps(begun).encode() + b"\n")
+        lasted = await _listen(request)
+    # A client that is gone hears nothing of it.
+    with contextlib.suppress(OSError):
+        await response.write(json.dumps({"lasted": lasted}).encode() + b"\n")
+        await response.write_eof()
+    return response
+
+
+async def _listen(request: web.Request) -> bool:
+    """Wait for the end of the request's body; return False if the client went or fell silent."""
+    while True:
+        try:
+            async with asyncio.timeout(BACKUP_SILENCE_SECONDS_MAX):
+                heard = await request.content.readany()
+        except (TimeoutError, OSError):
+            return False
+        if not heard:
+            return True
+
+
+ROUTES: Final = (web.post("/api/backup", hold),)
