@@ -41,6 +41,7 @@ from leveret.server.listener import AmqpListener
 from leveret.server.log import make_log
 from leveret.server.runner import Runner, SyncThread
 from leveret.server.space import Space
+from leveret.server.start_progress import StartProgress
 from leveret.session.connection import Connection
 from leveret.session.settings import SessionSettings, Tokens
 from leveret.store.ballast import Ballast
@@ -50,7 +51,7 @@ from leveret.store.damage import Damage, quarantine
 from leveret.store.disk import DiskFull, RealDisk, StorageFailure
 from leveret.store.journal import Group, Journal
 from leveret.store.journal_files import JournalFiles
-from leveret.store.recovery import RecoveryReport, recover
+from leveret.store.recovery import Recovery, RecoveryReport
 from leveret.store.segments import ChunkRef, read_if_readable, segment_path
 
 #: Compiled code yields the GIL only in calls; this bounds what a busy thread costs the loop.
@@ -206,7 +207,13 @@ class Node:
 
     def _recover_all(self) -> RecoveryReport:
         restore = Restore(self.broker)
-        report = recover(self._disk, restore, secrets.token_bytes(16), self.clock.wall_ms())
+        new_uuid = secrets.token_bytes(16)
+        recovery = Recovery(self._disk, restore, new_uuid, self.clock.wall_ms())
+        progress = StartProgress(recovery, self._disk, self.clock.monotonic_ms, self.log.info)
+        for _ in recovery.run():
+            progress.look()
+        progress.end()
+        report = recovery.report
         self.broker.turn.journal = report.journal()
         self.broker.turn.journal.file_bytes_max = self.settings.journal_file_bytes
         self.broker.turn.now_ms = self.clock.wall_ms()

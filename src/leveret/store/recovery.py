@@ -109,10 +109,15 @@ def recover(disk: Disk, replay: Replay, new_uuid: bytes, now_ms: i64) -> Recover
 
 @final
 class Recovery:
-    """One recovery: `run` is taken step by step; `report` is whole after the last."""
+    """One recovery: `run` is taken step by step; `report` is whole after the last.
+
+    `bytes_read` and `records_told` say how far it is.
+    """
 
     def __init__(self, disk: Disk, replay: Replay, new_uuid: bytes, now_ms: i64) -> None:
         self.report = RecoveryReport()
+        self.bytes_read: i64 = 0
+        self.records_told: i64 = 0
         self._disk = disk
         self._replay = replay
         self._new_uuid = new_uuid
@@ -363,6 +368,7 @@ class Recovery:
 
     def _tell(self, scan: JournalScan) -> None:
         """Tell one record."""
+        self.records_told += 1
         try:
             self._applier.apply(scan.kind, scan.data, scan.start, scan.end)
         except Damaged as error:
@@ -402,6 +408,8 @@ class Recovery:
         """Return the whole file `path`."""
         file = self._disk.open(path)
         try:
-            return file.read(0, file.size())
+            data = file.read(0, file.size())
         finally:
             file.close()
+        self.bytes_read += len(data)
+        return data
