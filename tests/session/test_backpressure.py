@@ -126,6 +126,23 @@ def test_others_go_on_while_a_publisher_stands_still(node: Node) -> None:
     assert other.call_get("q", no_ack=True).body == LARGE
 
 
+def test_what_needs_no_sync_is_published_and_confirmed_meanwhile(node: Node) -> None:
+    unsynced_publisher(node)
+    other = node.connect()
+    other.call(1, "queue.declare", queue="transient")
+    other.call(1, "confirm.select")
+    for number in range(1, 4):
+        other.send(publish(1, "", "transient", b"x", delivery_mode=2))
+        assert other.expect(1, "basic.ack").delivery_tag == number
+        assert other.call_get("transient", no_ack=True).body == b"x"
+    # One that needs a sync stands still with the rest.
+    other.send(publish(1, "", "q", b"x", delivery_mode=2), method(1, "basic.qos"))
+    assert other.connection.halted
+    assert other.take() == []
+    node.sync()
+    assert other.names() == ["basic.ack", "basic.qos-ok"]
+
+
 def test_one_sync_lets_a_publisher_go_on_as_far_as_it_made_room(node: Node) -> None:
     peer = unsynced_publisher(node)
     node.begin_sync()

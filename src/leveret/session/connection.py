@@ -466,9 +466,12 @@ class Connection(Link):
 
     # -- publishers -------------------------------------------------------------------------------
 
-    def check_publisher(self) -> None:
-        """After each publish: halt while an alarm is on or too much waits for its sync."""
-        if self.turn.journal.unsynced_bytes > UNSYNCED_BYTES_MAX:
+    def check_publisher(self, recorded: bool) -> None:
+        """After each publish: halt while an alarm is on or too much waits for its sync.
+
+        A publish that was not `recorded` waits for no sync and adds nothing to what does.
+        """
+        if recorded and self.turn.journal.unsynced_bytes > UNSYNCED_BYTES_MAX:
             self.halted |= HALT_SYNC
             self.turn.wait(self, self.turn.journal.durable_group + 1)
         if self.broker.blocked:

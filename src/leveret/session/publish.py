@@ -17,6 +17,7 @@ from mypy_extensions import i64
 
 from leveret.broker.exchange import Exchange, Routing
 from leveret.broker.queue import Queue
+from leveret.broker.vhost import RECORDED
 from leveret.errors import (
     AccessRefused,
     FrameError,
@@ -123,7 +124,7 @@ def accept(
     connection.published += 1
     if channel.mode == TX:
         _hold(channel, message, queues, route.mandatory)
-        connection.check_publisher()
+        connection.check_publisher(True)
         return
     outcome: i64 = 0
     if queues:
@@ -132,7 +133,7 @@ def accept(
         give_back(channel, message)
     if channel.mode == CONFIRM:
         channel.count_publish(outcome)
-    connection.check_publisher()
+    connection.check_publisher(outcome & RECORDED != 0)
 
 
 def reached(queues: list[Queue]) -> bool:

@@ -43,7 +43,7 @@ def handle_tx(channel: Channel, method: Method) -> bool:
     if isinstance(method, TxCommit):
         _commit(channel)
         channel.connection.reply(channel.number, TxCommitOk())
-        channel.connection.check_publisher()
+        channel.connection.check_publisher(True)
     else:
         _rollback(channel)
         channel.connection.send(channel.number, TxRollbackOk())
