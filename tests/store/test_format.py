@@ -74,6 +74,23 @@ def test_a_directory_of_someone_else_is_refused(path: str) -> None:
         open_format(RecordingDisk(image), UUID, NOW)
 
 
+@pytest.mark.parametrize("path", ["notes.txt", "photos/one.jpg", "format"])
+def test_what_is_refused_is_not_touched(path: str) -> None:
+    folders = {path.partition("/")[0]} if "/" in path else set()
+    disk = RecordingDisk(Image({path: b"theirs"}, folders))
+    with pytest.raises(UnknownFormat, match=r"not a broker's directory|not ours"):
+        Store(disk)
+    assert disk.trace == []
+    assert disk.image() == Image({path: b"theirs"}, folders)
+
+
+def test_what_a_new_disk_or_a_start_that_was_cut_off_left_is_no_hindrance() -> None:
+    files = {"lock": b"", "format.new": b"half", ".keep": b"", "ballast": bytes(10)}
+    disk = RecordingDisk(Image(files, {"lost+found", "journal", "quarantine"}))
+    assert Store(disk).report.created
+    assert not Store(RecordingDisk(disk.image())).report.created
+
+
 def test_a_file_of_another_store_is_not_believed() -> None:
     """The uuid seeds every digest: a journal that was copied in is damage, not messages."""
     ours, theirs = RecordingDisk(), RecordingDisk()

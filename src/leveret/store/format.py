@@ -33,6 +33,10 @@ SEGMENTS_DIR: Final = "segments"
 STATE_DIR: Final = "state"
 QUARANTINE_DIR: Final = "quarantine"
 
+#: What else may lie in a directory that has no format file yet: what a start that was cut off
+#: left, what the shell puts there, and what a new file system has.
+_MAY_BE_THERE: Final = ("format.new", "lock", "ballast", "management.sock", "lost+found")
+
 _MAGIC: Final = b"LEVERET\x00"
 _SECOND_AT: Final = 4096
 _BLOCK_BYTES: Final = 64
@@ -61,15 +65,13 @@ def open_format(disk: Disk, new_uuid: bytes, now_ms: i64) -> Format:
 
     Raises: UnknownFormat: the directory is not this store's.  StorageFailure: the disk failed.
     """
+    check_directory(disk)
     names = disk.list("")
     for folder in (JOURNAL_DIR, SEGMENTS_DIR, STATE_DIR, QUARANTINE_DIR):
         disk.make_dir(folder)
     disk.fsync_dir("")
     if FORMAT_PATH in names:
         return _read(disk)
-    for folder in (JOURNAL_DIR, SEGMENTS_DIR, STATE_DIR):
-        if disk.list(folder):
-            raise UnknownFormat(f"{folder}/ has files, but the format file is missing")
     if len(new_uuid) != 16:
         raise ValueError("a uuid has 16 bytes")
     _write(disk, _block(new_uuid, now_ms))
@@ -101,6 +103,43 @@ def look_at_format(disk: Disk) -> list[Format | None]:
     return copies
 
 
+def check_directory(disk: Disk) -> None:
+    """Refuse a directory that is not this store's; nothing is written.
+
+    Raises: UnknownFormat: it is someone else's, or of a later layout.  StorageFailure: the disk
+    failed.
+    """
+    names = disk.list("")
+    if FORMAT_PATH in names:
+        first, second, _ = _blocks(disk)
+        _version(first if _is_block(first) else second)
+        return
+    for name in names:
+        if name in (JOURNAL_DIR, SEGMENTS_DIR, STATE_DIR):
+            if disk.list(name):
+                raise UnknownFormat(f"{name}/ has files, but the format file is missing")
+        elif name not in _MAY_BE_THERE and name != QUARANTINE_DIR and not name.startswith("."):
+            raise UnknownFormat(f"not a broker's directory: it holds {name}, and no format file")
+
+
+def _blocks(disk: Disk) -> tuple[bytes, bytes, i64]:
+    """Return both copies of the block and the size of the file."""
+    file = disk.open(FORMAT_PATH)
+    try:
+        return file.read(0, _BLOCK_BYTES), file.read(_SECOND_AT, _BLOCK_BYTES), i64(file.size())
+    finally:
+        file.close()
+
+
+def _version(block: bytes) -> None:
+    """Refuse a block that is not true, or of another layout.  Raises: UnknownFormat."""
+    if not _is_block(block):
+        raise UnknownFormat("both copies of the format file are damaged, or it is not ours")
+    version = read_i32_le(block, 8)
+    if version != FORMAT_VERSION:
+        raise UnknownFormat(f"layout {version} is not known to this release")
+
+
 def _block(uuid: bytes, created_ms: i64) -> bytes:
     """Return one copy of the block."""
     writer = BytesWriter()
@@ -128,17 +167,9 @@ def _write(disk: Disk, block: bytes) -> None:
 
 def _read(disk: Disk) -> Format:
     """Return what the file says; one true copy is enough, and puts the other right."""
-    file = disk.open(FORMAT_PATH)
-    first = file.read(0, _BLOCK_BYTES)
-    second = file.read(_SECOND_AT, _BLOCK_BYTES)
-    size = file.size()
-    file.close()
+    first, second, size = _blocks(disk)
     block = first if _is_block(first) else second
-    if not _is_block(block):
-        raise UnknownFormat("both copies of the format file are damaged, or it is not ours")
-    version = read_i32_le(block, 8)
-    if version != FORMAT_VERSION:
-        raise UnknownFormat(f"layout {version} is not known to this release")
+    _version(block)
     damaged = first != second or size != _SECOND_AT + _BLOCK_BYTES
     if damaged:
         _write(disk, block)

@@ -25,7 +25,14 @@ from leveret.limits import SLICE_MESSAGES
 from leveret.store.apply import Applier
 from leveret.store.damage import Damage, quarantine
 from leveret.store.disk import Disk, StorageFailure
-from leveret.store.format import FORMAT_PATH, JOURNAL_DIR, SEGMENTS_DIR, STATE_DIR, open_format
+from leveret.store.format import (
+    FORMAT_PATH,
+    JOURNAL_DIR,
+    SEGMENTS_DIR,
+    STATE_DIR,
+    check_directory,
+    open_format,
+)
 from leveret.store.journal import Journal
 from leveret.store.journal_files import journal_name, journal_number, journal_path
 from leveret.store.journal_scan import JournalScan
@@ -146,6 +153,7 @@ class Recovery:
         """Lock the directory, read or make its format, and number what will be made next."""
         disk = self._disk
         report = self.report
+        check_directory(disk)
         disk.lock(LOCK_PATH)
         report.created = FORMAT_PATH not in disk.list("")
         format_ = open_format(disk, self._new_uuid, self._now_ms)
