@@ -14,7 +14,22 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from chaos import board, cuts, eio, flips, kills, missing, mixed, rabbit, replay, syscalls, tails
+from chaos import (
+    board,
+    cuts,
+    eio,
+    enospc,
+    flips,
+    kills,
+    missing,
+    mixed,
+    rabbit,
+    refusals,
+    replay,
+    slowdisk,
+    syscalls,
+    tails,
+)
 
 
 class Scenario(Protocol):
@@ -28,7 +43,8 @@ class Scenario(Protocol):
 
 
 SCENARIOS: Final[Sequence[Scenario]] = (
-    kills, mixed, rabbit, cuts, syscalls, eio, tails, missing, flips, replay,
+    kills, mixed, rabbit, cuts, syscalls, eio, enospc, slowdisk,
+    tails, missing, flips, refusals, replay,
 )  # fmt: skip
 
 

@@ -43,8 +43,13 @@ WAYS: Final = (
     ("", STREAM, (STREAM,)),
 )
 
-#: Small windows, so that most of a queue lies in chunks, where there is such a setting.
-WINDOWS: Final = {"queue_window_bytes": "16384", "memory_window_bytes": "1048576"}
+#: Small windows, so that most of a queue lies in chunks, where there is such a setting; and no
+#: ballast, which is zeros.
+WINDOWS: Final = {
+    "queue_window_bytes": "16384",
+    "memory_window_bytes": "1048576",
+    "ballast_bytes": "0",
+}
 
 #: A journal so short that a checkpoint follows every 64 KiB.
 SHORT: Final = {"journal_bytes_max": "65536"}
