@@ -17,6 +17,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from typing import Final
 
 from chaos.board import Row
+from replay.drive import FAULTY, KILLS, PLAIN_LIFE
 from replay.loads import LOADS
 from replay.replayer import Counts, Run, every_point
 
@@ -27,8 +28,8 @@ WORKERS: Final = 2
 STEPS: Final = 150
 LIVES: Final = 3
 
-#: Of so many runs one is on a disk that fails.
-FAULTY_ONE_IN: Final = 4
+#: What befalls the lives of a seed, in turn.
+MODES: Final = (PLAIN_LIFE, KILLS, FAULTY)
 
 SAID_EACH: Final = 5000
 
@@ -47,8 +48,8 @@ def run(runs: int, seed: int, say: Callable[[str], None]) -> list[Row]:
                 said = states
                 say(f"{states:,} states")
             while len(under_way) < WORKERS and states < runs and not broken:
-                load, number, faulty = next(todo)
-                under_way[pool.submit(live, load, number, faulty)] = load
+                load, number, mode = next(todo)
+                under_way[pool.submit(live, load, number, mode)] = load
             if not under_way:
                 break
             for done in wait(under_way, return_when=FIRST_COMPLETED).done:
@@ -59,17 +60,17 @@ def run(runs: int, seed: int, say: Callable[[str], None]) -> list[Row]:
     return [_row(load, counts) for load, counts in totals.items()]
 
 
-def _todo(seed: int) -> Iterator[tuple[str, int, bool]]:
-    """Yield loads, each with a seed, in turn."""
+def _todo(seed: int) -> Iterator[tuple[str, int, str]]:
+    """Yield loads, each with a seed and what befalls it, in turn."""
     first = random.Random(seed).randrange(1 << 24)
     for number in itertools.count(first):
         for load in LOADS:
-            yield load, number, number % FAULTY_ONE_IN == 0
+            yield load, number, MODES[number % len(MODES)]
 
 
-def live(load: str, seed: int, faulty: bool) -> Counts:
+def live(load: str, seed: int, mode: str) -> Counts:
     """Live and judge the lives of one seed; in a process of its own."""
-    return Run(load, seed, STEPS, every_point, faulty=faulty).check(LIVES)
+    return Run(load, seed, STEPS, every_point, mode).check(LIVES)
 
 
 def _row(load: str, counts: Counts) -> Row:

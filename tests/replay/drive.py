@@ -34,6 +34,41 @@ CONFIRM, TX, PLAIN = 1, 2, 3
 
 REPLIES_MAX = 1000
 
+#: What may befall a life: stops and kills between two acts, calls of the disk that fail, or kills
+#: at any call of the disk.
+PLAIN_LIFE, FAULTY, KILLS = "plain", "faulty", "kills"
+
+#: Calls that may fail: in which folder, which, and among how many of them.
+_FAULTS = (
+    ("journal", "sync", 30),
+    ("journal", "append", 30),
+    ("journal", "open", 4),
+    ("journal", "fsync_dir", 4),
+    ("journal", "unlink", 2),
+    ("state", "append", 9),
+    ("state", "sync", 3),
+    ("state", "rename", 3),
+    ("state", "fsync_dir", 4),
+    ("segments", "append", 3),
+    ("segments", "sync", 3),
+)
+
+#: Calls of the disk up to a kill.
+_KILLED_AFTER = 150
+
+
+def some_fault(chance: random.Random) -> Fault:
+    """Return a call of the disk that fails, or that is cut short."""
+    within, verb, most = chance.choice(_FAULTS)
+    kind = "short" if verb == "append" and chance.random() < 0.5 else "error"
+    return Fault(kind, chance.randint(1, most), verbs=(verb,), within=within)
+
+
+def some_kill(chance: random.Random) -> Fault:
+    """Return a call before which, or in the middle of which, the process is killed."""
+    kind = chance.choice(("error", "short"))
+    return Fault(kind, chance.randint(1, _KILLED_AFTER), lasting=True)
+
 
 @dataclass
 class Sizes:
@@ -133,14 +168,22 @@ class Drive:
     """Clients, clock and disk of one life."""
 
     def __init__(
-        self, seed: str, image: Image | None, start: Holding, sizes: Sizes, *faults: Fault
+        self,
+        seed: str,
+        image: Image | None,
+        start: Holding,
+        sizes: Sizes,
+        mode: str,
     ) -> None:
         self.chance = random.Random(seed)
         self.sizes = sizes
+        self.mode = mode
         self.life = Life(RecordingDisk(image), start, Ledger(), ManualClock())
         self.disk: Disk = self.life.disk
-        if faults:
-            self.disk = FaultyDisk(self.disk, *faults)
+        if mode == FAULTY:
+            self.disk = FaultyDisk(self.disk, some_fault(self.chance))
+        elif mode == KILLS:
+            self.disk = FaultyDisk(self.disk, some_kill(self.chance))
         self.ledger = self.life.ledger
         self.number = 0
         self.out: list[Out] = []
@@ -318,13 +361,33 @@ class Drive:
             self.machine.stop()
         self.start_machine()
 
+    def killed(self) -> None:
+        """Start again on what the system's memory holds, until a start is not killed itself."""
+        for _ in range(REPLIES_MAX):
+            self.disk = FaultyDisk(self.life.disk, some_kill(self.chance))
+            with contextlib.suppress(StorageFailure):
+                self.start_again()
+                return
+        raise AssertionError("no start came to its end")
+
+    def start_again(self) -> None:
+        """Start again after a kill, with what the load needs."""
+        self.start_machine()
+
     def step(self, name: str) -> None:
         """Note what is done next."""
-        self.life.steps.append((self.machine.trace_length(), name))
+        self.life.steps.append((len(self.life.disk.trace), name))
 
     def end(self) -> Life:
         """End the life: all is synced, and the account is drawn up."""
-        self.sync()
+        try:
+            self.sync()
+        except StorageFailure:
+            if self.mode != KILLS:
+                raise
+            self.disk = self.life.disk
+            self.start_machine()
+            self.sync()
         return self.account()
 
     def fail(self, failure: StorageFailure) -> Life:

@@ -92,7 +92,41 @@ def judge_ledger(ledger: Ledger, account: Account, durable: Callable[[int], int]
     for at, queue, offset in ledger.seen:
         if stream_births.get((queue, offset), 1 << 60) > durable(at):
             problems.append(f"a reader of '{queue}' was given {offset} before it was durable")
+    problems += _judge_units(ledger, account)
     return problems + _judge_end(ledger, account) + _judge_records(ledger, account)
+
+
+def _judge_units(ledger: Ledger, account: Account) -> list[str]:
+    """Judge that a transaction is one record, and so is a publish to several queues (I6)."""
+    added: dict[int, set[int]] = {}
+    removed: dict[Place, set[int]] = {}
+    before, unit = account.start, 0
+    for entry in account.entries:
+        running = before.copy()
+        for change in entry.changes:
+            unit += 1
+            moved = {number_of(running.messages[key][0][3]) for key in _removed(change, running)}
+            for kept in change.adds.values():
+                number = number_of(kept[3])
+                if number not in moved:
+                    added.setdefault(number, set()).add(unit)
+            for key in _removed(change, running):
+                number = number_of(running.messages[key][0][3])
+                name = running.queues.get(key[0], ("", ""))[1]
+                removed.setdefault((name, number), set()).add(unit)
+            running.take(change)
+        before = entry.after
+    problems = [
+        f"I6 {number} was published by {len(units)} records"
+        for number, units in added.items()
+        if len(units) > 1
+    ]
+    for _, commit in ledger.committed:
+        units = {unit for number in commit.published for unit in added.get(number, ())}
+        units |= {unit for place in commit.acked for unit in removed.get(place, ())}
+        if len(units) > 1:
+            problems.append(f"I6 the commit of {commit} was {len(units)} records")
+    return problems
 
 
 def _judge_end(ledger: Ledger, account: Account) -> list[str]:

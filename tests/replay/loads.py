@@ -12,11 +12,10 @@ from typing import Any
 from leveret.broker.policy import make_policy
 from leveret.broker.users import User, hash_password
 from leveret.store.disk import StorageFailure
-from leveret.store.disks.faulty import Fault
 from leveret.store.disks.recording import Image
 from raw_codec import method
 from replay.account import Holding
-from replay.drive import CONFIRM, PLAIN, TX, Drive, Life, Out, Sizes
+from replay.drive import CONFIRM, KILLS, PLAIN, PLAIN_LIFE, TX, Drive, Life, Out, Sizes
 from replay.ledger import Commit, queue_there, there
 
 SIZES = (3, 3, 3, 40, 40, 700, 5000)
@@ -58,9 +57,9 @@ class Acts(Drive):
     """What the clients of a load do."""
 
     def __init__(
-        self, load: Load, seed: str, image: Image | None, start: Holding, *faults: Fault
+        self, load: Load, seed: str, image: Image | None, start: Holding, mode: str = PLAIN_LIFE
     ) -> None:
-        super().__init__(seed, image, start, load.limits, *faults)
+        super().__init__(seed, image, start, load.limits, mode)
         self.load = load
         self.ledger.loose |= set(load.loose)
 
@@ -72,17 +71,30 @@ class Acts(Drive):
             return self.fail(failure)
 
     def _live(self, steps: int) -> Life:
-        self.start_machine()
-        self.set_up()
+        self._unless_killed(self.start_again)
         names = list(self.load.acts)
         weights = list(self.load.acts.values())
         for _ in range(steps):
             name = self.chance.choices(names, weights)[0]
             self.step(name)
-            getattr(self, name)()
-            self.hum()
+            self._unless_killed(getattr(self, name))
+            self._unless_killed(self.hum)
         self.step("the end")
         return self.end()
+
+    def _unless_killed(self, act: Callable[[], None]) -> None:
+        """Do something; where the process is killed meanwhile, start again."""
+        try:
+            act()
+        except StorageFailure:
+            if self.mode != KILLS:
+                raise
+            self.killed()
+
+    def start_again(self) -> None:
+        """Start again after a kill, with what the load needs."""
+        self.start_machine()
+        self.set_up()
 
     def set_up(self) -> None:
         """Declare what the load needs; what is there already stays."""
@@ -418,14 +430,14 @@ class Acts(Drive):
         self.machine.take_checkpoint()
         self.listen()
 
-    def start_again(self) -> None:
+    def stop_or_kill(self) -> None:
         self.listen()
         self.restart()
         self.set_up()
 
 
 _STREAM = {"x-queue-type": "stream"}
-_MACHINE = {"rest": 2, "start_again": 1}
+_MACHINE = {"rest": 2, "stop_or_kill": 1}
 _CONSUMING = {"get": 5, "consume": 2, "ack_one": 8, "ack_most": 1, "ack_multiple": 2, "requeue": 2}
 
 _load(

@@ -1,7 +1,7 @@
 """Runs of the replayer from the command line: a load, a seed, a life, and all or one of its points.
 
     python tests/replay/runs.py [--load tx] [--seed 7] [--steps 150] [--life 1] [--point 123]
-                                 [--faulty]
+                                 [--mode kills]
 
 Without a load all are run, with seeds from `--seed` on until `--states` were judged.
 """
@@ -17,6 +17,7 @@ if __name__ == "__main__":
     # The helpers that all tests share lie one folder up.
     sys.path[0] = str(Path(__file__).parents[1])
 
+from replay.drive import FAULTY, KILLS, PLAIN_LIFE
 from replay.replayer import Counts, Run, every_point, names
 
 STEPS = 150
@@ -26,7 +27,7 @@ LIVES = 3
 def run_one(load: str, seed: int, given: argparse.Namespace) -> Counts:
     """Run a load of one seed: all of it, one life, or one point of a life."""
     chosen = every_point if given.point is None else (lambda _length: {given.point})
-    run = Run(load, seed, given.steps, chosen, faulty=given.faulty)
+    run = Run(load, seed, given.steps, chosen, given.mode)
     if given.life is None:
         return run.check(LIVES)
     for number, lived in run.lives(given.life + 1):
@@ -43,7 +44,7 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--life", type=int)
     parser.add_argument("--point", type=int)
-    parser.add_argument("--faulty", action="store_true", help="a call of the disk fails")
+    parser.add_argument("--mode", choices=(PLAIN_LIFE, FAULTY, KILLS), default=PLAIN_LIFE)
     parser.add_argument("--states", type=int, default=2000, help="how many to judge in all")
     given = parser.parse_args()
     total = Counts()

@@ -15,7 +15,7 @@ import pytest
 from leveret.store.disks.recording import Operation
 from leveret.wire.buffer import COMPILED
 from replay.account import Account, Holding
-from replay.drive import Life
+from replay.drive import FAULTY, KILLS, Life
 from replay.loads import LOADS, Acts
 from replay.replayer import Run, every_point, judge_all
 
@@ -35,7 +35,7 @@ def some_points(length: int) -> set[int]:
 
 @pytest.mark.parametrize("load", LOADS)
 def test_every_crash_state_keeps_the_promises(load: str) -> None:
-    counts = Run(load, 1, STEPS, some_points).check(LIVES)
+    counts = Run(load, 1, STEPS, some_points, KILLS).check(LIVES)
     assert not counts.problems, "\n".join(counts.problems)
     assert counts.states >= STATES_MIN, counts.told()
     assert counts.second, counts.told()
@@ -45,7 +45,7 @@ def test_every_crash_state_keeps_the_promises(load: str) -> None:
 
 @pytest.mark.parametrize("load", LOADS)
 def test_a_disk_that_fails_makes_no_false_promise(load: str) -> None:
-    run = Run(load, 2, STEPS, lambda length: set(range(length - 5, length + 1)), faulty=True)
+    run = Run(load, 2, STEPS, lambda length: set(range(length - 5, length + 1)), FAULTY)
     counts = run.check(LIVES + 1)
     assert not counts.problems, "\n".join(counts.problems)
     assert counts.failures, "no life met a failure"
