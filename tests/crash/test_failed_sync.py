@@ -6,8 +6,13 @@ restart on a good disk finds all that was confirmed.
 
 from __future__ import annotations
 
+import re
 import shutil
 import signal
+import threading
+import time
+from contextlib import ExitStack, closing, suppress
+from http.client import HTTPException
 from pathlib import Path
 
 import pytest
@@ -15,6 +20,7 @@ import pytest
 import raw
 from broker_process import BrokerProcess, BrokerProcessError
 from brokers import need_own_broker
+from http_api import Api
 
 #: A journal of 64 KiB, so that checkpoints run all the time: a message takes 3 KB of it.
 SHORT = {"journal_bytes_max": "65536"}
@@ -64,7 +70,19 @@ def strace(directory: Path, fault: str) -> list[str]:
     """
     calls = fault.partition(":")[0]
     log = str(directory / "strace")
-    return ["strace", "-D", "-f", "-qq", "-o", log, "-e", f"trace={calls}", "-e", f"inject={fault}"]
+    return [
+        "strace",
+        "-D",
+        "-f",
+        "-qq",
+        "-ttt",
+        "-o",
+        log,
+        "-e",
+        f"trace={calls}",
+        "-e",
+        f"inject={fault}",
+    ]
 
 
 def opened(broker: BrokerProcess) -> raw.Connection:
@@ -143,6 +161,36 @@ def test_nothing_is_confirmed_while_or_after_a_sync_fails(tmp_path: Path) -> Non
     found = found_after_a_restart(tmp_path)
     assert found == list(range(len(found)))
     assert 0 < confirmed <= len(found) <= sent
+
+
+def test_the_end_comes_within_a_second_and_says_what_failed(tmp_path: Path) -> None:
+    """Whoever is connected then: publishers, consumers that do not read, requests that wait."""
+    with under_strace(tmp_path, "fdatasync:error=EIO:when=60+") as broker, ExitStack() as stack:
+        for _ in range(20):
+            consumer = stack.enter_context(opened(broker))
+            consumer.call(1, "basic.consume", queue="q", no_ack=True)
+        asking = threading.Thread(target=ask_until_the_end, args=(broker.data_dir,))
+        asking.start()
+        confirmed_until_the_end(stack.enter_context(opened(broker)))
+        assert broker.wait(raw.SECONDS_MAX) == 1
+        took = time.time() - failed_at(tmp_path)
+        asking.join()
+        assert re.search(r"storage failed, the broker stops .*sync \S+/\d+\.\w+: ", broker.output)
+    assert took < 1
+
+
+def ask_until_the_end(data_dir: Path) -> None:
+    """Change something durable over HTTP again and again; the last answer never comes."""
+    with closing(Api(data_dir / "management.sock")) as api, suppress(OSError, HTTPException):
+        while True:
+            api.ask("PUT", "/api/vhosts/another")
+            api.ask("DELETE", "/api/vhosts/another")
+
+
+def failed_at(directory: Path) -> float:
+    """When the first call failed, by strace's log, in seconds since the epoch."""
+    lines = (directory / "strace").read_text().splitlines()
+    return float(next(line for line in lines if "INJECTED" in line).split()[1])
 
 
 def test_a_disk_that_fails_at_the_start_ends_it(tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from leveret.limits import DAMAGE_PLACES_MAX
-from leveret.store.disk import Disk
+from leveret.store.ballast import give_up_ballast
+from leveret.store.disk import Disk, StorageFailure
 from leveret.store.format import QUARANTINE_DIR
 
 
@@ -70,6 +71,16 @@ class DamageCounts:
         self.places += 1
         if len(self.named) < DAMAGE_PLACES_MAX:
             self.named.append(str(damage))
+
+
+def quarantine_at_start(disk: Disk, damage: Damage, data: bytes) -> None:
+    """Quarantine what recovery found; where there is no room, the ballast pays for it."""
+    try:
+        quarantine(disk, damage, data)
+    except StorageFailure as failure:
+        if not failure.full or not give_up_ballast(disk):
+            raise
+        quarantine(disk, damage, data)
 
 
 def quarantine(disk: Disk, damage: Damage, data: bytes) -> None:

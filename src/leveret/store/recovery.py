@@ -23,7 +23,7 @@ from mypy_extensions import i64
 from leveret.chunk import Chunk, ChunkDamaged, RecordDamaged
 from leveret.limits import SLICE_MESSAGES
 from leveret.store.apply import Applier
-from leveret.store.damage import Damage, quarantine
+from leveret.store.damage import Damage, quarantine_at_start
 from leveret.store.disk import Disk, StorageFailure
 from leveret.store.format import (
     FORMAT_PATH,
@@ -397,7 +397,7 @@ class Recovery:
 
     def _keep(self, damage: Damage, data: bytes) -> None:
         """Note damage and keep a copy of its bytes; of missing ones an empty file tells."""
-        quarantine(self._disk, damage, data)
+        quarantine_at_start(self._disk, damage, data)
         self._found.append(damage)
 
     def _sort_damages(self) -> None:
