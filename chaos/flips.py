@@ -15,6 +15,9 @@ from chaos.specimen import Specimen, made
 NAME: Final = "flips"
 RUNS: Final = 10_000
 
+#: The zeros at the end of a file that count: a page.
+ZEROS: Final = 4096
+
 
 def run(runs: int, seed: int, say: Callable[[str], None]) -> list[Row]:
     """Boot so many copies of a directory, each with one bit turned by chance."""
@@ -28,16 +31,16 @@ def run(runs: int, seed: int, say: Callable[[str], None]) -> list[Row]:
 
 
 def flips(specimen: Specimen, chance: random.Random, count: int) -> list[Harm]:
-    """Return so many flips, each bit of the directory with the same chance."""
-    files = sorted(path for path in specimen.directory.rglob("*") if path.is_file())
-    sizes = [path.stat().st_size for path in files]
-    chosen = chance.choices(files, sizes, k=count)
-    return [
-        Harm(
-            FLIP,
-            path.relative_to(specimen.directory).as_posix(),
-            chance.randrange(path.stat().st_size),
-            chance.randrange(8),
+    """Return so many flips, each bit of the directory with the same chance.
+
+    Of the zeros at the end of a journal file, which are room for more, only the first count.
+    """
+    sizes = {
+        path.relative_to(specimen.directory).as_posix(): min(
+            path.stat().st_size, len(path.read_bytes().rstrip(b"\0")) + ZEROS
         )
-        for path in chosen
-    ]
+        for path in sorted(specimen.directory.rglob("*"))
+        if path.is_file()
+    }
+    chosen = chance.choices(list(sizes), list(sizes.values()), k=count)
+    return [Harm(FLIP, path, chance.randrange(sizes[path]), chance.randrange(8)) for path in chosen]

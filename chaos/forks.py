@@ -31,6 +31,7 @@ from typing import Any, Final
 from broker_process import BrokerProcess
 from http_api import Api
 from leveret.app import Node
+from leveret.broker.broker import Broker
 from leveret.broker.definitions import export_definitions
 from leveret.broker.permission import Permission
 from leveret.broker.users import User, hash_password
@@ -140,7 +141,7 @@ async def _serve(settings: Settings, ready: int) -> int:
         node.log.critical("the broker cannot start", reason=str(error))
         return 1
     definitions = plain(export_definitions(node.broker))
-    _let_in(node)
+    let_in(node.broker)
     told = json.dumps({"port": node.port, "definitions": definitions}).encode() + b"\n"
     while told:
         told = told[os.write(ready, told) :]
@@ -148,9 +149,9 @@ async def _serve(settings: Settings, ready: int) -> int:
     return 1
 
 
-def _let_in(node: Node) -> None:
-    """Let the reader into every vhost."""
-    users = node.broker.users
+def let_in(broker: Broker) -> None:
+    """Let the reader into every vhost; his password is his name."""
+    users = broker.users
     users.restore_user(User(READER, hash_password(b"salt", READER.encode()), ["administrator"]))
-    for vhost in node.broker.vhosts:
+    for vhost in broker.vhosts:
         users.permissions[READER, vhost] = Permission(".*", ".*", ".*")

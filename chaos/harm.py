@@ -36,20 +36,19 @@ class Harm:
         place = "" if self.kind == MISSING else f" at {self.at}"
         return f"{self.path} {self.kind}{place}" + (f".{self.bit}" if self.kind == FLIP else "")
 
+    def on(self, data: bytes) -> bytes:
+        """Return the bytes of the file when it is harmed (not for one that is missing)."""
+        if self.kind == CUT:
+            return data[: self.at]
+        return data[: self.at] + bytes([data[self.at] ^ 1 << self.bit]) + data[self.at + 1 :]
+
     def do(self, directory: Path) -> None:
         """Harm the file in a directory."""
         path = directory / self.path
         if self.kind == MISSING:
             path.unlink()
             return
-        with path.open("r+b") as file:
-            if self.kind == CUT:
-                file.truncate(self.at)
-                return
-            file.seek(self.at)
-            byte = file.read(1)[0]
-            file.seek(self.at)
-            file.write(bytes([byte ^ 1 << self.bit]))
+        path.write_bytes(self.on(path.read_bytes()))
 
 
 def words(data: bytes) -> set[str]:

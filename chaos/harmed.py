@@ -1,4 +1,8 @@
-"""Many harmed copies of one specimen, each booted, read and judged; every 64th by `leveret serve`.
+"""Many harmed copies of one specimen, each booted, read and judged, in one of three ways.
+
+Most are booted by the core alone on a disk in memory, every 16th by a forked child that runs the
+whole broker on a copy of the directory, and every 256th by `leveret serve`.  Where there are few,
+all are booted by children at least.
 
 The copies lie in memory (`/dev/shm`, where it is there): it is the bytes that count here, not the
 disk.  `CHAOS_WORKERS` says how many processes share the work, by default one for each core.
@@ -14,14 +18,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from chaos import in_memory
 from chaos.board import Row
 from chaos.forks import booted, prepare, started
 from chaos.harm import MISSING, Harm, is_boundary, may_cost
 from chaos.judging import Verdict, judge
 from chaos.specimen import Specimen, copied
+from leveret.store.disks.recording import Image
 
-#: One boot of so many is one of a process with an interpreter of its own.
-WHOLE_EACH: Final = 64
+#: One boot of so many is by a child with a directory and sockets, and by a process of its own.
+FORKED_EACH: Final = 16
+WHOLE_EACH: Final = 256
+
+#: Up to so many, all are booted by children at least.
+FEW: Final = 2000
 
 #: A word on the way after so many boots.
 SAY_EACH: Final = 2000
@@ -90,27 +100,50 @@ def workers() -> int:
 class Trial:
     """Tries harms on copies of a specimen; one for each worker process."""
 
-    def __init__(self, specimen: Specimen) -> None:
+    def __init__(self, specimen: Specimen, *, few: bool) -> None:
         self.specimen = specimen
-        self.unharmed: dict[str, bytes] = {}
+        self.few = few
+        self.image = in_memory.image_of(specimen)
 
     def __call__(self, numbered: tuple[int, Harm]) -> tuple[Harm, Verdict, set[str]]:
         """Harm a copy, boot it, read it; return the verdict and what was lost too much."""
         number, harm = numbered
-        whole = number % WHOLE_EACH == 0
+        try:
+            if self.few or number % FORKED_EACH == 0:
+                verdict = self._on_copy(harm, whole=number % WHOLE_EACH == 0)
+            else:
+                verdict = self._in_memory(harm)
+        except Exception as error:  # noqa: BLE001 (one bad image must not end the rest)
+            verdict = Verdict(boots=False, problems=[f"{error!r}"])
+        return harm, verdict, self.too_much(harm, verdict)
+
+    def _on_copy(self, harm: Harm, *, whole: bool) -> Verdict:
+        """Boot a harmed copy of the directory by a child, or by a process of its own."""
         specimen = self.specimen
         copy = specimen.directory.with_name(f"copy-{os.getpid()}")
         with copied(specimen, copy) as directory:
             harm.do(directory)
             boot_it = started if whole else booted
-            try:
-                with boot_it(directory, specimen.settings) as boot:
-                    verdict = judge(specimen, boot, specimen.read(boot))
-            except Exception as error:  # noqa: BLE001 (one bad image must not end the rest)
-                verdict = Verdict(boots=False, problems=[f"{error!r}"])
-            if verdict.reported and harm.path != "format" and not self._quarantined(directory):
-                verdict.problems.append("nothing is in quarantine/")
-        return harm, verdict, self.too_much(harm, verdict)
+            with boot_it(directory, specimen.settings) as boot:
+                verdict = judge(specimen, boot, specimen.read(boot))
+            kept = any((directory / "quarantine").iterdir())
+        return self._need_copy(harm, verdict, kept=kept)
+
+    def _in_memory(self, harm: Harm) -> Verdict:
+        """Boot the core on a harmed image."""
+        files = dict(self.image.files)
+        data = files.pop(harm.path)
+        if harm.kind != MISSING:
+            files[harm.path] = harm.on(data)
+        boot, reading, kept = in_memory.boot(Image(files, self.image.folders))
+        return self._need_copy(harm, judge(self.specimen, boot, reading, said_all=True), kept=kept)
+
+    @staticmethod
+    def _need_copy(harm: Harm, verdict: Verdict, *, kept: bool) -> Verdict:
+        """Miss a copy of what was damaged: only a format's other copy is as good as one."""
+        if verdict.reported and harm.path != "format" and not kept:
+            verdict.problems.append("nothing is in quarantine/")
+        return verdict
 
     def too_much(self, harm: Harm, verdict: Verdict) -> set[str]:
         """Return what was lost beyond the costs of a harm; what looks like no harm needs no report.
@@ -118,24 +151,14 @@ class Trial:
         That is a cut between two groups, and a newest journal file that is gone as a whole: what
         is left is what a crash a moment earlier would have left.
         """
-        data = self.data(harm.path)
-        newest = max((self.specimen.directory / "journal").iterdir()).name
-        if is_boundary(harm, data) or (harm.kind == MISSING and harm.path.endswith(newest)):
+        data = self.image.files[harm.path]
+        newest = max(path for path in self.image.files if path.startswith("journal/"))
+        if is_boundary(harm, data) or (harm.kind == MISSING and harm.path == newest):
             silent = "it changed and nothing was reported"
             verdict.problems = [problem for problem in verdict.problems if problem != silent]
         lost = {id_ for _, id_ in verdict.lost}
         allowed, count = may_cost(self.specimen, harm, data)
         return lost if len(lost & allowed) > count else lost - allowed
-
-    def data(self, path: str) -> bytes:
-        """Return the bytes of an unharmed file."""
-        if path not in self.unharmed:
-            self.unharmed[path] = (self.specimen.directory / path).read_bytes()
-        return self.unharmed[path]
-
-    @staticmethod
-    def _quarantined(directory: Path) -> bool:
-        return any((directory / "quarantine").iterdir())
 
 
 def try_all(specimen: Specimen, harms: Sequence[Harm], say: Callable[[str], None]) -> Tally:
@@ -144,7 +167,8 @@ def try_all(specimen: Specimen, harms: Sequence[Harm], say: Callable[[str], None
     prepare()
     context = multiprocessing.get_context("fork")
     with context.Pool(workers()) as pool:
-        results = pool.imap_unordered(Trial(specimen), list(enumerate(harms, 1)), chunksize=16)
+        trial = Trial(specimen, few=len(harms) <= FEW)
+        results = pool.imap_unordered(trial, list(enumerate(harms, 1)), chunksize=16)
         for harm, verdict, too_much in results:
             tally.add(harm, verdict, too_much)
             if tally.runs % SAY_EACH == 0:

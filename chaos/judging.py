@@ -44,8 +44,8 @@ class Verdict:
     reported: bool = False
 
 
-def judge(specimen: Specimen, boot: Boot, reading: Reading) -> Verdict:
-    """Return the verdict on a boot that was read."""
+def judge(specimen: Specimen, boot: Boot, reading: Reading, *, said_all: bool = False) -> Verdict:
+    """Return the verdict on a boot that was read; `said_all` tells that no word is on its way."""
     verdict = Verdict(boots=boot.port != 0, problems=list(reading.problems))
     if not verdict.boots:
         return verdict
@@ -63,7 +63,7 @@ def judge(specimen: Specimen, boot: Boot, reading: Reading) -> Verdict:
             _judge_queue(specimen, verdict, queue, heard.get(queue, b""))
     if boot.definitions != specimen.definitions:
         verdict.changed = True
-    verdict.reported = _is_reported(boot, wait=verdict.changed)
+    verdict.reported = _is_reported(boot, wait=verdict.changed and not said_all)
     if verdict.changed and not verdict.reported:
         verdict.problems.append("it changed and nothing was reported")
     return verdict

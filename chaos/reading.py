@@ -62,22 +62,32 @@ def read_all(
     reading = Reading()
     connection.socket.settimeout(SILENCE_SECONDS_MAX)
     for queue, channel in channels.items():
-        arguments = {"x-stream-offset": "first"} if queue in streams else {}
-        connection.send(
-            method(channel, "channel.open"),
-            method(channel, "basic.qos", prefetch_count=0xFFFF),
-            publish(channel, "", queue, MARKER, delivery_mode=2),
-            method(
-                channel, "basic.consume", queue=queue, consumer_tag="r", arguments=arguments,
-                no_ack=queue not in streams,
-            ),
-        )  # fmt: skip
+        connection.send(*requests(channel, queue, is_stream=queue in streams))
         try:
             reading.queues[queue] = _to_marker(connection)
         except (raw.Closed, OSError) as error:
             reading.problems.append(f"{queue}: {error!r} instead of its end")
             break
     return reading
+
+
+def requests(channel: int, queue: str, *, is_stream: bool) -> list[bytes]:
+    """Return the frames that ask for all of a queue and end it with the marker."""
+    arguments = {"x-stream-offset": "first"} if is_stream else {}
+    return [
+        method(channel, "channel.open"),
+        method(channel, "basic.qos", prefetch_count=0xFFFF),
+        publish(channel, "", queue, MARKER, delivery_mode=2),
+        method(
+            channel, "basic.consume", queue=queue, consumer_tag="r", arguments=arguments,
+            no_ack=not is_stream,
+        ),
+    ]  # fmt: skip
+
+
+def up_to_marker(data: bytes | bytearray) -> bytes:
+    """Return what comes before the delivery of the marker, which ends `data`."""
+    return bytes(data[: data.rindex(DELIVER) - FRAME_HEADER_BYTES])
 
 
 def _to_marker(connection: raw.Connection) -> bytes:
@@ -90,7 +100,7 @@ def _to_marker(connection: raw.Connection) -> bytes:
         if not piece:
             raise raw.Closed(f"the broker closed the socket after {len(pieces)} bytes")
         pieces += piece
-    return bytes(pieces[: pieces.rindex(DELIVER) - FRAME_HEADER_BYTES])
+    return up_to_marker(pieces)
 
 
 def messages_of(data: bytes) -> list[Message]:
