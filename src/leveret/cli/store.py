@@ -33,13 +33,13 @@ def check(
     It ends with 0 when all is whole, 1 when damage was found, 2 when there is no store to read.
     """
     from leveret.cli.store_report import as_object, print_object, print_report
-    from leveret.cli.store_work import open_store, read_uuid, readable, run_survey
+    from leveret.cli.store_work import held, open_store, read_uuid, readable, run_survey
     from leveret.store.survey import Survey
 
-    with readable():
+    with readable(), held(directory, running=running) as beat:
         disk = open_store(directory, locked=not running)
         survey = Survey(disk, uuid=read_uuid(uuid))
-        run_survey(survey, "checking")
+        run_survey(survey, "checking", beat)
         disk.close()
     if as_json:
         print_object(as_object(directory, survey))
@@ -68,7 +68,7 @@ def salvage(
     with readable():
         disk = open_store(directory, locked=True)
         survey = Survey(disk, keep=True, uuid=read_uuid(uuid))
-        run_survey(survey, "reading")
+        run_survey(survey, "reading", lambda: None)
         saved = Salvage(survey)
         write_new(saved, to)
         disk.close()

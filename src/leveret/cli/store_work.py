@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -14,6 +14,8 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from leveret.cli import exits
+from leveret.cli.backup_hold import Hold, NoBroker
+from leveret.config import MANAGEMENT_SOCKET
 from leveret.store.disk import DiskLocked, ReadDisk, RealDisk, StorageFailure
 from leveret.store.recovery import LOCK_PATH
 from leveret.store.salvage import Salvage, write_salvage
@@ -54,23 +56,44 @@ def read_uuid(text: str) -> bytes:
     return raw
 
 
-def run_survey(survey: Survey, doing: str) -> None:
+@contextmanager
+def held(directory: Path, *, running: bool) -> Iterator[Callable[[], None]]:
+    """Keep a running broker from removing files meanwhile; give what is to be called often."""
+    if not running:
+        yield _nothing
+        return
+    try:
+        hold = Hold(directory / MANAGEMENT_SOCKET)
+    except NoBroker:
+        # Its socket is elsewhere, or none runs: what is removed meanwhile ends the command.
+        yield _nothing
+        return
+    with hold:
+        yield hold.beat
+
+
+def run_survey(survey: Survey, doing: str, beat: Callable[[], None]) -> None:
     """Take a survey to its end, with a bar on a terminal.  Raises: StorageFailure."""
     console = Console(stderr=True)
     if not sys.stderr.isatty():
         for _ in survey.run():
-            pass
+            beat()
         return
     columns = (TextColumn(doing), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, auto_refresh=False) as progress:
         task = progress.add_task(doing, total=None)
         drawn = 0.0
         for _ in survey.run():
+            beat()
             now = time.monotonic()
             if now - drawn >= _DRAW_SECONDS:
                 drawn = now
                 done, total = int(survey.bytes_done), int(survey.bytes_total)
                 progress.update(task, completed=done, total=total, refresh=True)
+
+
+def _nothing() -> None:
+    """Stand in where no broker is to hear."""
 
 
 def write_new(saved: Salvage, to: Path) -> None:

@@ -38,7 +38,7 @@ QUARANTINE_DIR: Final = "quarantine"
 _MAY_BE_THERE: Final = ("format.new", "lock", "ballast", "management.sock", "lost+found")
 
 _MAGIC: Final = b"LEVERET\x00"
-_SECOND_AT: Final = 4096
+SECOND_AT: Final = 4096
 _BLOCK_BYTES: Final = 64
 
 
@@ -87,19 +87,14 @@ def look_at_format(disk: Disk) -> list[Format | None]:
     """
     if FORMAT_PATH not in disk.list(""):
         return []
-    file = disk.open(FORMAT_PATH)
     copies: list[Format | None] = []
-    for position in (0, _SECOND_AT):
-        block = file.read(position, _BLOCK_BYTES)
-        if not _is_block(block):
+    first, second, _ = _blocks(disk)
+    for block in (first, second):
+        if _is_block(block):
+            _version(block)
+            copies.append(Format(block[16:32], read_i64_le(block, 32), False))
+        else:
             copies.append(None)
-            continue
-        version = read_i32_le(block, 8)
-        if version != FORMAT_VERSION:
-            file.close()
-            raise UnknownFormat(f"layout {version} is not known to this release")
-        copies.append(Format(block[16:32], read_i64_le(block, 32), False))
-    file.close()
     return copies
 
 
@@ -126,7 +121,7 @@ def _blocks(disk: Disk) -> tuple[bytes, bytes, i64]:
     """Return both copies of the block and the size of the file."""
     file = disk.open(FORMAT_PATH)
     try:
-        return file.read(0, _BLOCK_BYTES), file.read(_SECOND_AT, _BLOCK_BYTES), i64(file.size())
+        return file.read(0, _BLOCK_BYTES), file.read(SECOND_AT, _BLOCK_BYTES), i64(file.size())
     finally:
         file.close()
 
@@ -158,7 +153,7 @@ def _write(disk: Disk, block: bytes) -> None:
     path = FORMAT_PATH + ".new"
     file = disk.open(path, create=True)
     file.truncate(0)
-    file.append([block, bytes(_SECOND_AT - _BLOCK_BYTES), block])
+    file.append([block, bytes(SECOND_AT - _BLOCK_BYTES), block])
     file.sync()
     file.close()
     disk.rename(path, FORMAT_PATH)
@@ -170,7 +165,7 @@ def _read(disk: Disk) -> Format:
     first, second, size = _blocks(disk)
     block = first if _is_block(first) else second
     _version(block)
-    damaged = first != second or size != _SECOND_AT + _BLOCK_BYTES
+    damaged = first != second or size != SECOND_AT + _BLOCK_BYTES
     if damaged:
         _write(disk, block)
     return Format(block[16:32], read_i64_le(block, 32), damaged)

@@ -17,7 +17,13 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from leveret.store.disk import Disk, StorageFailure
-from leveret.store.format import FORMAT_PATH, JOURNAL_DIR, STATE_DIR, look_at_format
+from leveret.store.format import (
+    FORMAT_PATH,
+    JOURNAL_DIR,
+    SECOND_AT,
+    STATE_DIR,
+    look_at_format,
+)
 from leveret.store.journal_files import journal_number
 from leveret.store.record import GROUP_HEADER_BYTES, SEED_MASK, is_group_header
 from leveret.store.snapshot import snapshot_seed, state_generation
@@ -52,7 +58,8 @@ class Witness:
 class Identity:
     """What was found: `seed` is -1 where it was not; `source` says where from.
 
-    `uuid` is empty where only the seed is known.  `faults` says what is wrong with the format file.
+    `uuid` is empty where only the seed is known.  `faults` says where in the format file what is
+    wrong.
     """
 
     def __init__(self) -> None:
@@ -60,7 +67,7 @@ class Identity:
         self.uuid = b""
         self.created_ms: i64 = 0
         self.source = ""
-        self.faults: list[str] = []
+        self.faults: list[tuple[int, str]] = []
 
 
 def identify(disk: Disk, given: bytes = b"") -> Identity:
@@ -72,17 +79,18 @@ def identify(disk: Disk, given: bytes = b"") -> Identity:
     witnesses = _witnesses(disk)
     copies = look_at_format(disk)
     if not copies:
-        found.faults.append("the file is missing")
+        found.faults.append((0, "the file is missing"))
     for index, copy in enumerate(copies):
         if copy is None:
-            found.faults.append(f"copy {index + 1} of 2 does not check")
+            found.faults.append((index * SECOND_AT, f"copy {index + 1} of 2 does not check"))
         elif found.seed < 0 and _believed(copy.seed, witnesses):
             found.seed = copy.seed
             found.uuid = copy.uuid
             found.created_ms = copy.created_ms
             found.source = FORMAT_PATH
         elif found.seed != copy.seed:
-            found.faults.append(f"copy {index + 1} of 2 is of another store")
+            what = f"copy {index + 1} of 2 is of another store"
+            found.faults.append((index * SECOND_AT, what))
     if found.seed < 0 and given:
         _try_uuid(found, given, witnesses, "the uuid given")
     if found.seed < 0 and witnesses:
@@ -200,7 +208,7 @@ def _raw_copies(disk: Disk) -> list[bytes]:
         file = disk.open(FORMAT_PATH)
     except StorageFailure:
         return []
-    blocks = [file.read(0, 64), file.read(4096, 64)]
+    blocks = [file.read(0, 64), file.read(SECOND_AT, 64)]
     file.close()
     return blocks
 

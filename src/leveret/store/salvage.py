@@ -25,7 +25,7 @@ from leveret.store.catalog import number
 from leveret.store.checkpoint import CheckpointOutput, CheckpointSource, CheckpointStore
 from leveret.store.checkpoint_files import CheckpointFiles
 from leveret.store.disk import Disk, StorageFailure
-from leveret.store.format import open_format
+from leveret.store.format import FORMAT_PATH, open_format
 from leveret.store.holdings import Holding, Place
 from leveret.store.journal import Journal
 from leveret.store.journal_files import JournalFiles
@@ -247,9 +247,12 @@ def _first_of(place: Place) -> int:
 def write_salvage(disk: Disk, salvage: Salvage, uuid: bytes, now_ms: i64) -> Iterator[None]:
     """Write what a salvage hands over to a new directory; yield now and then.
 
+    It gets its format file last: without it no broker takes a part for the whole.
+
     Raises: UnknownFormat: something is there.  StorageFailure: the disk failed.
     """
     format_ = open_format(disk, uuid, now_ms)
+    disk.rename(FORMAT_PATH, f"{FORMAT_PATH}.new")
     report = RecoveryReport()
     report.uuid = format_.uuid
     report.seed = format_.seed
@@ -268,3 +271,5 @@ def write_salvage(disk: Disk, salvage: Salvage, uuid: bytes, now_ms: i64) -> Ite
             files.write(group)
             journal.synced(group.number)
     files.close()
+    disk.rename(f"{FORMAT_PATH}.new", FORMAT_PATH)
+    disk.fsync_dir("")

@@ -1,8 +1,8 @@
 """The survey of the segments: which chunks and messages live, are dead, or are lost.
 
-A chunk that a living queue refers to lives, but for what its queue says is gone; any other is dead.
-Where no whole snapshot says what is referred to (`adopt`), every chunk is given to its owner, but
-for transient messages, which no start brings back.
+A chunk that a living queue refers to lives, but for what its queue says is gone and for transient
+messages of a queue that is no stream; any other is dead.  Where no whole snapshot says what is
+referred to (`adopt`), every chunk is given to its owner.
 
 Invariants: it only reads, one chunk at a time.  A loss is judged at the end, when all chunks and
 the journal were looked at: what any of them still has is not lost.
@@ -148,10 +148,6 @@ class SegmentSurvey:
         report.records += chunk.count
         for index in range(chunk.count):
             sequence = chunk.sequence(index)
-            gone = queue.is_gone(sequence)
-            if gone:
-                queue.dead_rows += 1
-                report.dead += 1
             try:
                 message = chunk.message(index)
             except RecordDamaged:
@@ -159,7 +155,13 @@ class SegmentSurvey:
                 place = Place(0, position, size, sequence, sequence, 1)
                 self.losses.append(Loss(queue, place, "it does not check", report))
                 continue
-            if not gone and queue.found_in_chunk(sequence, message.size):
+            if not message.persistent and queue.type not in ("stream", ""):
+                # No start brings it back.
+                queue.dead.add(sequence, sequence)
+            if queue.is_gone(sequence):
+                queue.dead_rows += 1
+                report.dead += 1
+            elif queue.found_in_chunk(sequence, message.size):
                 report.live += 1
                 report.live_bytes += message.size
 
@@ -174,18 +176,11 @@ class SegmentSurvey:
         self.losses.append(Loss(one.queue, one.place, reason, report))
 
     def _adopt(self, chunk: Chunk, number: i64, position: i64, report: FileReport) -> None:
-        """Give a chunk to its owner, but for transient messages."""
+        """Give a chunk to its owner."""
         queue = self._holdings.of(chunk.owner)
         place = Place(number, position, chunk.size, chunk.first, chunk.last, chunk.count)
         queue.places[int(number), int(position)] = place
         queue.took(chunk.last)
-        for index in range(chunk.count):
-            try:
-                message = chunk.message(index)
-            except RecordDamaged:
-                continue
-            if not message.persistent:
-                queue.dead.add(chunk.sequence(index), chunk.sequence(index))
         self._survey_chunk(chunk, position, queue, report)
 
     def _survey_dead(self, chunk: Chunk, position: i64, report: FileReport) -> None:

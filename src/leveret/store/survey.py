@@ -138,8 +138,8 @@ class Survey:
         self.identity = identify(self.disk, self._given)
         report = FileReport(FORMAT_PATH, "format", self._size_of(FORMAT_PATH))
         report.needed = True
-        for fault in self.identity.faults:
-            report.damages.append(Damage(FORMAT_PATH, 0, 0, fault, 0))
+        for position, fault in self.identity.faults:
+            report.damages.append(Damage(FORMAT_PATH, position, 0, fault, 0))
         if self.identity.seed < 0:
             what = "no seed holds: journal and snapshots cannot be told"
             report.damages.append(Damage(FORMAT_PATH, 0, 0, what, -1))
