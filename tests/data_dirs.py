@@ -21,7 +21,11 @@ from leveret.client.blocking import Channel, connect
 from leveret.wire.properties import BasicProperties
 
 #: So that a few hundred messages make several checkpoints.
-SMALL: Final = {"journal_bytes_max": "65536", "journal_file_bytes": "65536"}
+SMALL: Final = {
+    "journal_bytes_max": "65536",
+    "journal_file_bytes": "65536",
+    "ballast_bytes": "0",
+}
 
 PERSISTENT: Final = BasicProperties(delivery_mode=2, headers={"n": 1})
 
@@ -157,7 +161,8 @@ def read_stream(channel: Channel, queue: str, count: int) -> list[bytes]:
 @contextmanager
 def started(data: Path) -> Iterator[tuple[BrokerProcess, Channel]]:
     """Start a broker on a directory; give it and a channel."""
-    with BrokerProcess(data) as broker, connect(broker.uri) as connection:
+    settings = {"ballast_bytes": "0"}
+    with BrokerProcess(data, settings=settings) as broker, connect(broker.uri) as connection:
         yield broker, connection.channel()
 
 
