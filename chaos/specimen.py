@@ -158,7 +158,7 @@ class Maker:
                     self.take(connection, "holes", 3)
                 broker.crash()
             with self.opened(broker) as connection:
-                self.fill(connection, 40_000)
+                self.fill(connection, 60_000)
             broker.kill()
         with BrokerProcess(self.specimen.directory, settings=windows) as broker:
             with self.opened(broker) as connection:

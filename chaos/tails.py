@@ -44,7 +44,7 @@ def cuts(specimen: Specimen, folder: str, count: int) -> list[Harm]:
     path = max((specimen.directory / folder).iterdir())
     # Behind the last group of a journal there may be zeros, and a cut there loses nothing.
     size = len(path.read_bytes().rstrip(b"\0"))
-    assert size > TAIL_BYTES, f"{path} has only {size} bytes"
-    step = max(1, TAIL_BYTES // count)
+    tail = min(size, TAIL_BYTES)
+    step = max(1, tail // count)
     name = path.relative_to(specimen.directory).as_posix()
-    return [Harm(CUT, name, at) for at in range(size - TAIL_BYTES, size, step)]
+    return [Harm(CUT, name, at) for at in range(size - tail, size, step)]
