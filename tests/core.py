@@ -11,6 +11,7 @@ that the disk's trace had when it left the broker (`Heard.at`).
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,8 +21,9 @@ from leveret.broker.broker import Broker
 from leveret.broker.checkpoint import BrokerCheckpoint
 from leveret.broker.classic import ClassicQueue
 from leveret.broker.restore import Restore
+from leveret.broker.source import Returned
 from leveret.broker.stream import Stream
-from leveret.broker.turn import Link
+from leveret.broker.turn import ChunkReader, Link
 from leveret.broker.users import User, hash_password
 from leveret.broker.vhost import Vhost
 from leveret.clock import ManualClock
@@ -34,6 +36,7 @@ from leveret.store.checkpoint import (
     CheckpointOutput,
     CheckpointSource,
     CheckpointStore,
+    NewChunk,
 )
 from leveret.store.checkpoint_files import CheckpointFiles
 from leveret.store.disk import Disk
@@ -42,11 +45,15 @@ from leveret.store.journal import Group, Journal
 from leveret.store.journal_files import JournalFiles
 from leveret.store.recovery import recover
 from leveret.store.segments import ChunkRef, read_if_readable
+from leveret.store.spill_files import SpillFiles
 from raw import CAPABILITIES, Method
 from raw_codec import PROTOCOL_HEADER, WITH_CONTENT, method
 from raw_stream import Inbox
 
 UUID: Final = bytes(range(16))
+
+#: What the queues of each node may hold in memory; 0 pages everything, below 0 nothing.
+WINDOW_BYTES: Final = int(os.environ.get("LEVERET_TEST_WINDOW_BYTES", "-1"))
 
 #: More turns than this without an end is a loop that never rests.
 TURNS_MAX: Final = 10_000
@@ -89,8 +96,37 @@ class Slices(CheckpointSource):
     def step(self, out: CheckpointOutput, limit: int) -> bool:
         return self._source.step(out, min(limit, self._items))
 
-    def chunked(self, queue_id: int, ref: ChunkRef) -> None:
-        self._source.chunked(queue_id, ref)
+    def chunked(self, chunk: NewChunk) -> None:
+        self._source.chunked(chunk)
+
+
+def all_waiting(queue: ClassicQueue) -> list[Returned]:
+    """Return all that waits in a queue, on the disk too, in the order of the sequences."""
+    found = {item.sequence: item for item in queue.ready.waiting()}
+    pages = queue.ready.pages
+    for page in pages.away() if pages is not None else []:
+        for sequence in range(int(page.start), int(page.last) + 1):
+            item = queue.ready.look(sequence)
+            if item is not None:
+                found[sequence] = item
+    return [found[sequence] for sequence in sorted(found)]
+
+
+def held(queue: ClassicQueue) -> list[Returned]:
+    """Return all persistent messages of a queue, handed out or not."""
+    found = {item.sequence: item for item in all_waiting(queue) if item.message.persistent}
+    found |= {item.sequence: item for item in queue.live()}
+    return [found[sequence] for sequence in sorted(found)]
+
+
+class Reader(ChunkReader):
+    """Reads chunks at once."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+
+    def read(self, ref: ChunkRef) -> bytes:
+        return read_if_readable(self._disk, ref)
 
 
 class Node:
@@ -106,6 +142,7 @@ class Node:
         recording: RecordingDisk | None = None,
         clock: ManualClock | None = None,
         begin: bool = True,
+        window_bytes: int = WINDOW_BYTES,
     ) -> None:
         """Recover, and `begin` as a start does: with a record of it, synced."""
         self.clock = clock or ManualClock()
@@ -123,11 +160,19 @@ class Node:
         self.report = recover(self.disk, restore, UUID, self.clock.wall_ms())
         self.journal = self.turn.journal = self.report.journal()
         self.now()
+        self.checkpoints = CheckpointStore(self.report)
+        self.spill = self.turn.spill = self.checkpoints.spill
+        self.spill_files = SpillFiles(self.disk)
+        self.turn.reader = Reader(self.disk)
+        self.turn.window_bytes = window_bytes
+        if window_bytes == 0:
+            # As deep as it gets: every page holds a few messages.
+            self.turn.window_mask = 0
+            self.turn.page_bytes = 200
         restore.finish(not self.report.clean_stop)
         self.orphaned = restore.orphaned
         self.files = JournalFiles(self.disk)
         self.sealed: Callable[[int], None] = _ignore
-        self.checkpoints = CheckpointStore(self.report)
         self.checkpoint_files = CheckpointFiles(self.disk)
         self.checkpoint: Checkpoint | None = None
         if begin:
@@ -178,12 +223,21 @@ class Node:
             for link in self.turn.take_woken():
                 if link in self.peers:
                     self.peers[link].flush()
+            self.write_spilled()
             for wanted in self.turn.take_wanted():
                 wanted.arrived(read_if_readable(self.disk, wanted.ref))
             turn = self.turn
             if not (turn.resume or turn.dispatchers or turn.woken or turn.wanted):
                 return
         raise AssertionError("the core does not rest")
+
+    def write_spilled(self) -> None:
+        """Write the chunks that queues have no memory for.  Raises: StorageFailure."""
+        while self.spill.waits:
+            batch = self.spill.take()
+            self.spill_files.write(batch)
+            self.spill.written(batch)
+        self.spill_files.remove(self.spill.take_unused())
 
     def begin_sync(self) -> bool:
         """Seal what has gathered; tell whether there is a group under way."""

@@ -9,7 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from leveret.message import Address, Message
-from leveret.store.checkpoint import CheckpointOutput, CheckpointSource, CheckpointStore
+from leveret.store.checkpoint import (
+    CheckpointOutput,
+    CheckpointSource,
+    CheckpointStore,
+    NewChunk,
+)
 from leveret.store.checkpoint_files import CheckpointFiles
 from leveret.store.disk import Disk
 from leveret.store.journal import Journal
@@ -160,6 +165,9 @@ class State(Replay):
         if delivery_count:
             queue.counts[sequence] = delivery_count
 
+    def spill(self, queue_id: int, ref: ChunkRef, gone: RangeSet) -> None:
+        raise AssertionError(f"nothing is spilled here: {queue_id} {ref} {gone}")
+
     # -- comparing ---------------------------------------------------------------------------------
 
     def seen(self) -> dict[int, tuple[str, int, list[tuple[int, object, int]]]]:
@@ -227,6 +235,9 @@ class Told(Replay):
 
     def chunk_message(self, *_: object) -> None:
         raise AssertionError("no chunk was asked for")
+
+    def spill(self, queue_id: int, ref: ChunkRef, gone: RangeSet) -> None:
+        self.calls.append(("spill", queue_id, ref.first, ref.last, list(gone.ranges())))
 
 
 class Source(CheckpointSource):
@@ -306,8 +317,9 @@ class Source(CheckpointSource):
                     out.delivery_count(self.open_queue, sequence, count)
         self.open_queue = -1
 
-    def chunked(self, queue_id: int, ref: ChunkRef) -> None:
-        queue = self.state.queues.get(queue_id)
+    def chunked(self, chunk: NewChunk) -> None:
+        ref = chunk.ref
+        queue = self.state.queues.get(chunk.queue_id)
         if queue is None:
             return
         queue.refs.append(ref)

@@ -37,9 +37,10 @@ from leveret.management.definitions import read_definitions
 from leveret.management.listener import UnixListener
 from leveret.management.operator import Operator
 from leveret.server.authentication import PasswordAuthenticator, hash_argon2
+from leveret.server.chunk_files import ChunkFiles
 from leveret.server.listener import AmqpListener
 from leveret.server.log import make_log
-from leveret.server.runner import Runner, SyncThread
+from leveret.server.runner import DiskThreads, Runner
 from leveret.server.space import Space
 from leveret.server.start_progress import StartProgress
 from leveret.session.connection import Connection
@@ -52,7 +53,6 @@ from leveret.store.disk import DiskFull, RealDisk, StorageFailure
 from leveret.store.journal import Group, Journal
 from leveret.store.journal_files import JournalFiles
 from leveret.store.recovery import Recovery, RecoveryReport
-from leveret.store.segments import ChunkRef, read_if_readable, segment_path
 
 #: Compiled code yields the GIL only in calls; this bounds what a busy thread costs the loop.
 SWITCH_INTERVAL_SECONDS: Final = 0.0001
@@ -119,6 +119,7 @@ class Node:
         self.broker.disk_free_bytes_min = settings.disk_free_bytes_min
         self.failure: StorageFailure | None = None
         self._disk = RealDisk(str(settings.data_dir))
+        self._chunks = ChunkFiles(self._disk)
         self._stopping = asyncio.Event()
         self._ticker: asyncio.Task[None] | None = None
         self._syncer: asyncio.Task[None] | None = None
@@ -143,10 +144,9 @@ class Node:
         self._files = JournalFiles(self._disk, ballast)
         self._space = Space(self._disk, self.broker, ballast, self.log)
         self._checkpoint_files = CheckpointFiles(self._disk)
-        self._checkpoints = CheckpointStore(report)
-        self._thread = SyncThread(loop, self._failed)
+        self._threads = DiskThreads(loop, self._failed)
         self.runner = Runner(
-            loop, self.broker, self.clock, self._thread, self._write_group, self._read_chunk
+            loop, self.broker, self.clock, self._threads, self._write_group, self._chunks
         )
         self.runner.after_sync = self._synced
         self.runner.after_checkpoint = self._checkpoint_ended
@@ -165,7 +165,7 @@ class Node:
             ),
             lambda level, text: getattr(self.log, level)(text),
         )
-        self._thread.start()
+        self._threads.start()
         self.runner.now()
         self._journal_start(report)
         await self.runner.synced()
@@ -216,7 +216,12 @@ class Node:
         report = recovery.report
         self.broker.turn.journal = report.journal()
         self.broker.turn.journal.file_bytes_max = self.settings.journal_file_bytes
-        self.broker.turn.now_ms = self.clock.wall_ms()
+        self._checkpoints = CheckpointStore(report)
+        turn = self.broker.turn
+        turn.now_ms = self.clock.wall_ms()
+        turn.spill = self._checkpoints.spill
+        turn.reader = self._chunks
+        turn.window_bytes = self.settings.queue_window_bytes
         restore.finish(not report.clean_stop)
         for damage in report.damages + report.known + report.torn:
             self.broker.turn.damage.add(damage)
@@ -322,27 +327,24 @@ class Node:
             await asyncio.sleep(self.settings.sync_interval_ms / 1000)
             if self._unsynced:
                 self._unsynced = False
-                self._thread.submit(self._sync_files)
+                self._threads.sync.submit(self._sync_files)
 
     def _sync_files(self) -> Callable[[], None]:
         """Sync the journal; in the sync thread."""
         self._sync_group()
         return self.runner.run
 
-    def _read_chunk(self, ref: ChunkRef) -> bytes:
-        return read_if_readable(self._disk, ref)
-
     def _report_damaged_chunks(self) -> None:
         """Name and count the chunks that did not check when they were read; keep their bytes."""
         found, self.broker.turn.damaged = self.broker.turn.damaged, []
         for chunk in found:
             ref = chunk.ref
-            path = segment_path(int(ref.file_number))
+            path = ref.path
             damage = Damage(path, ref.position, ref.size, chunk.what, chunk.records)
             if (path, int(ref.position)) not in self._damaged_chunks:
                 # A stream's chunk is read again and again; it is told once.
                 self._damaged_chunks.add((path, int(ref.position)))
-                self._thread.submit(partial(self._quarantine, damage, chunk.data))
+                self._threads.sync.submit(partial(self._quarantine, damage, chunk.data))
 
     def _quarantine(self, damage: Damage, data: bytes) -> Callable[[], None]:
         """Keep the bytes of a damaged chunk; in the sync thread.
@@ -387,7 +389,7 @@ class Node:
         while True:
             await asyncio.sleep(TICK_SECONDS)
             self.runner.tick()
-            self._space.look(self._thread, self.runner.run)
+            self._space.look(self._threads.sync, self.runner.run)
             if not self.runner.in_checkpoint and self._space.wants_checkpoint():
                 self._checkpoint_wanted = True
                 self._judge_journal()
@@ -401,7 +403,7 @@ class Node:
     def _checkpoint_ended(self) -> None:
         """Look at the room that a checkpoint gave back."""
         self._space.owed_bytes = 0
-        self._space.look(self._thread, self.runner.run)
+        self._space.look(self._threads.sync, self.runner.run)
 
     def _judge_journal(self) -> None:
         """Begin a checkpoint: for a long journal, a memory or disk that fills, or recovery."""
@@ -446,7 +448,7 @@ class Node:
             await self.runner.synced()
             self.broker.journal_stop(self.clock.wall_ms())
             await self.runner.synced()
-            self._thread.stop()
+            self._threads.stop()
             self.authenticator.stop()
             if self.failure is None:
                 self._close_files()
@@ -457,6 +459,7 @@ class Node:
         try:
             self._files.sync()
             self._files.close()
+            self._chunks.close()
         except StorageFailure as failure:
             self._failed(failure)
 

@@ -63,7 +63,7 @@ CHUNK_HEADER_BYTES: Final = 128
 NEVER: Final = 0x7FFF_FFFF_FFFF_FFFF
 
 #: What a message takes in the arrays.
-_ROW_BYTES: Final = 50
+ROW_BYTES: Final = 50
 
 
 class ChunkDamaged(Exception):
@@ -90,8 +90,15 @@ class ChunkBuilder:
         self.last: i64 = -1
         self.min_timestamp: i64 = NEVER
         self.max_timestamp: i64 = 0
-        self._min_expiry: i64 = NEVER
+        #: The least deadline that a message has of its own.
+        self.min_expiry: i64 = NEVER
         self._max_expiry: i64 = 0
+        #: How many of the messages are persistent, their bytes and those of their bodies.
+        self.persistent: i64 = 0
+        self.persistent_bytes: i64 = 0
+        self.persistent_bodies: i64 = 0
+        #: The greatest delivery count.
+        self.count_max: i64 = 0
         self._sequences = BytesWriter()
         self._timestamps = BytesWriter()
         self._expiries = BytesWriter()
@@ -125,7 +132,7 @@ class ChunkBuilder:
         self.count += 1
         self.min_timestamp = min(self.min_timestamp, message.timestamp_ms)
         self.max_timestamp = max(self.max_timestamp, message.timestamp_ms)
-        self._min_expiry = min(self._min_expiry, expiry_ms)
+        self.min_expiry = min(self.min_expiry, expiry_ms)
         self._max_expiry = max(self._max_expiry, expiry_ms)
         write_i64_le(self._sequences, sequence)
         write_i64_le(self._timestamps, message.timestamp_ms)
@@ -135,6 +142,11 @@ class ChunkBuilder:
         write_i32_le(self._body_sizes, i32(len(message.body)))
         write_i32_le(self._address_indexes, i32(self._address(message.address.wire)))
         write_i32_le(self._delivery_counts, i32(delivery_count))
+        self.count_max = max(self.count_max, delivery_count)
+        if message.persistent:
+            self.persistent += 1
+            self.persistent_bytes += message.size
+            self.persistent_bodies += len(message.body)
         self._flags.append((1 if message.persistent else 0) | (2 if message.died else 0))
         self._flags.append(int(priority & 255))
         self._properties.write(message.properties)
@@ -146,7 +158,7 @@ class ChunkBuilder:
         """The bytes of the chunk so far, roughly."""
         return int(
             CHUNK_HEADER_BYTES
-            + self.count * _ROW_BYTES
+            + self.count * ROW_BYTES
             + len(self._addresses)
             + len(self._properties)
             + self._body_bytes
@@ -198,7 +210,7 @@ class ChunkBuilder:
         write_i64_le(writer, self.last)
         write_i64_le(writer, self.min_timestamp)
         write_i64_le(writer, self.max_timestamp)
-        write_i64_le(writer, self._min_expiry)
+        write_i64_le(writer, self.min_expiry)
         write_i64_le(writer, self._max_expiry)
         write_i32_le(writer, i32(self.count))
         write_i32_le(writer, i32(len(self._known)))
@@ -318,6 +330,34 @@ class Chunk:
             flags & 1 == 1,
             flags & 2 == 2,
         )
+
+    def damaged(self) -> list[int]:
+        """Return the sequences of the messages that do not check."""
+        return [int(self.sequence(at)) for at in range(self.count) if not self._checks(at)]
+
+    def _checks(self, index: i64) -> bool:
+        """Tell whether the bytes of message `index` are what its digest says."""
+        data = self.data
+        properties = self.properties_at + (self._property_ends[index - 1] if index > 0 else 0)
+        body = self.bodies_at + (self._body_ends[index - 1] if index > 0 else 0)
+        at: i64 = self._expiries_at() + 8 * self.count + 8 * index
+        digest = _record_digest(
+            self.sequence(index),
+            data[properties : self.properties_at + self._property_ends[index]],
+            data[body : self.bodies_at + self._body_ends[index]],
+        )
+        return digest == data[at : at + 8]
+
+    def sizes(self, index: i64) -> tuple[int, int]:
+        """Return the bytes of the properties and of the body of message `index`."""
+        self._checked(index)
+        properties = self._property_ends[index] - (self._property_ends[index - 1] if index else 0)
+        body = self._body_ends[index] - (self._body_ends[index - 1] if index else 0)
+        return properties, body
+
+    def persistent(self, index: i64) -> bool:
+        """Tell whether message `index` is persistent."""
+        return read_i16_le(self.data, self._flags_at() + 2 * self._checked(index)) & 1 == 1
 
     def find(self, sequence: i64) -> i64:
         """Return the index of the first message whose sequence is `sequence` or above."""

@@ -215,6 +215,13 @@ class Settings(BaseSettings):
         description="What messages may take of memory before publishers are blocked; 40 % of the "
         "machine's (or the container's) memory by default.",
     )
+    queue_window_bytes: Size = Field(
+        limits.QUEUE_WINDOW_BYTES,
+        ge=0,
+        le=2**62,
+        description="What the waiting messages of one queue may take of memory before new ones go "
+        "to the disk.",
+    )
     sync: Literal["always", "interval", "never"] = Field(
         "always",
         description="When written messages reach the disk. `always`: before they are confirmed. "

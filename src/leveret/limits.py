@@ -213,6 +213,19 @@ ACK_RANGES_PER_RECORD_MAX: Final = 512
 #: Chunks and records that a checkpoint holds before they are written.
 CHECKPOINT_BYTES_HELD_MAX: Final = 4 * 1024 * 1024
 
+#: Chunks that queues write when their memory is full: as many of their bytes go to the disk and are
+#: synced at once, and as many wait at most; beyond it publishers are not read.
+SPILL_BATCH_BYTES: Final = 4 * 1024 * 1024
+SPILL_BYTES_MAX: Final = 8 * 1024 * 1024
+
+#: Memory that the waiting messages of one queue may fill before new ones go to the disk, and what
+#: each counts there beside its bytes.
+QUEUE_WINDOW_BYTES: Final = 16 * 1024 * 1024
+MESSAGE_OVERHEAD_BYTES: Final = 200
+
+#: Chunks of a deep queue that are read before its consumers come to them.
+PAGES_AHEAD: Final = 3
+
 #: A segment file takes no more chunks from this size on.
 SEGMENT_FILE_BYTES: Final = 64 * 1024 * 1024
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from core import Node, Peer
+from core import Node, Peer, all_waiting
 from leveret.broker.browse import BrowseFilter, browse
 from leveret.broker.source import NOTHING
 from leveret.broker.stats import QueueStats
@@ -319,7 +319,7 @@ def test_any_order_of_coming_and_going(peer: Peer, arguments: dict[str, object])
         peer.send(method(1, "basic.nack", delivery_tag=tag, requeue=True))
     peer.send(method(1, "basic.ack", delivery_tag=1))
     queue = node.classic("q")
-    waiting = [int(item.message.body) for item in queue.ready.waiting()]
+    waiting = [int(item.message.body) for item in all_waiting(queue)]
     found = [int(item.message.body) for item in browse(queue, BrowseFilter()).items]
     assert found == waiting == sorted(found)
     assert len(found) == 7

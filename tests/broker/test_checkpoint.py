@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from core import Node, Peer
+from core import Node, Peer, held
 from leveret.store.disks.recording import RecordingDisk
 from raw_codec import method, publish
 
@@ -40,7 +40,7 @@ def purge(peer: Peer) -> None:
 
 def content(node: Node) -> list[bytes]:
     """The bodies in the queue, waiting and out, in order."""
-    return [item.message.body for item in node.classic("q").live()]
+    return [item.message.body for item in held(node.classic("q"))]
 
 
 #: Steps by name; each leaves chunked messages in another state.

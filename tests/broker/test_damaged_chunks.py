@@ -16,35 +16,32 @@ QUEUE_ID = 7
 
 
 def chunk(first: int, last: int) -> ChunkRef:
-    return ChunkRef(1, first * 100, 100, first, last, last - first + 1, 0, 0)
+    count = last - first + 1
+    return ChunkRef(1, first * 100, 100, first, last, count, 0, 0, count, count, count)
 
 
 def message(sequence: int) -> Message:
     return Message(Address(b"", b"q"), b"\0\0", b"%d" % sequence, 0, True)
 
 
-def test_chunks_from_a_damaged_one_on_are_written_again() -> None:
-    """Neither the damaged chunk nor a later one is kept: a checkpoint begins behind the last."""
+def test_a_damaged_chunk_is_not_kept() -> None:
+    """What is left of it is in memory, for the next checkpoint to write."""
     broker = Broker(Journal(), 1 << 30)
     restore = Restore(broker)
     restore.define("vhost", {"name": "/"})
     restore.define("queue", {"vhost": "/", "name": "q", "id": QUEUE_ID, "arguments": {}})
     for first, last in ((1, 2), (3, 4), (5, 6)):
-        assert restore.chunk(QUEUE_ID, chunk(first, last))
-        if first == 3:
-            restore.chunk_lost(QUEUE_ID, chunk(first, last))
-            continue
-        for sequence in (first, last):
-            restore.chunk_message(QUEUE_ID, sequence, message(sequence), 0, 0, 0)
+        assert not restore.chunk(QUEUE_ID, chunk(first, last))
+    restore.chunk_lost(QUEUE_ID, chunk(3, 4))
     # The older part of the journal still had one message of the damaged chunk.
     restore.publish(message(3), [(QUEUE_ID, 3)])
     restore.finish(unclean=True)
 
     queue = broker.vhost("/").queue("q", None)
     assert isinstance(queue, ClassicQueue)
-    assert [ref.first for ref in queue.chunks] == [1]
-    assert queue.chunked_through == 2
-    assert [int(item.sequence) for item in queue.live()] == [1, 2, 3, 5, 6]
+    assert [stored.ref.first for stored in queue.stored.items] == [1, 5]
+    assert [int(item.sequence) for item in queue.unstored(1000)] == [3]
+    assert queue.ready_count() == 5
 
 
 def test_a_chunk_that_the_disk_will_not_give_costs_its_messages_only() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core import Node, Peer
+from core import Node, Peer, held
 from delayed import bind, declare, delay, drain, listed, restarted, started
 from leveret.broker.stats import DelayedListing, DelayedStats
 from leveret.store.disks.recording import Image, RecordingDisk, crash_states
@@ -235,7 +235,7 @@ def test_chunked_messages_that_went_stay_away(ready: Peer, first: str, second: s
 
 def waiting(node: Node) -> list[Any]:
     """What is in `q`."""
-    return node.classic("q").live()
+    return held(node.classic("q"))
 
 
 def test_a_checkpoint_hands_over_while_messages_leave(ready: Peer) -> None:
@@ -312,4 +312,4 @@ def test_a_store_whose_exchange_no_record_explains_is_kept(ready: Peer) -> None:
     node = restarted(ready.node)
     (name,) = node.orphaned
     node = restarted(node)
-    assert [item.message.body for item in node.classic(name).live()] == [b"m"]
+    assert [item.message.body for item in held(node.classic(name))] == [b"m"]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from core import Node, Peer
+from core import Node, Peer, held
 from leveret.limits import HISTORY_MESSAGES_MAX, RING_WEIGHT_MAX, RING_WEIGHTS_MAX
 from leveret.store.disks.recording import RecordingDisk
 from raw_codec import method, properties, publish
@@ -454,5 +454,5 @@ def test_a_replayed_dead_letter_is_still_the_brokers(peer: Peer) -> None:
     tag = peer.call_get("work").delivery_tag
     peer.send(method(1, "basic.reject", delivery_tag=tag))
     bind(peer, "again")
-    (item,) = peer.node.classic("again").live()
+    (item,) = held(peer.node.classic("again"))
     assert item.message.died

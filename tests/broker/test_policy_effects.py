@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from broker_restarts import RESTARTS
-from core import Node, Peer
+from core import Node, Peer, all_waiting
 from leveret.broker.policy import make_policy
 from raw_codec import method, publish
 
@@ -45,7 +45,7 @@ def operate(node: Node, **definition: object) -> None:
 
 
 def waiting(node: Node, queue: str) -> list[bytes]:
-    return [item.message.body for item in node.classic(queue).ready.waiting()]
+    return [item.message.body for item in all_waiting(node.classic(queue))]
 
 
 def test_a_length_drops_what_is_too_much_and_dead_letters_it(node: Node, peer: Peer) -> None:

@@ -25,7 +25,7 @@ from hypothesis.stateful import (
 )
 
 from broker_model import Delivery, Model, ModelBinding, ModelMessage, Transaction
-from core import Node, Peer
+from core import Node, Peer, all_waiting
 from leveret.store.disks.recording import Image, RecordingDisk
 from raw_codec import decode_properties, method, publish
 
@@ -398,7 +398,7 @@ class BrokerMachine(RuleBasedStateMachine):
                 item.message.persistent,
                 int(item.count) or int(item.sequence < real.redelivered_below),
             )
-            for item in real.ready.waiting()
+            for item in all_waiting(real)
         ]
         messages = [queue.messages[number] for number in sorted(queue.messages)]
         assert found == [(name_of(m.body), m.persistent, m.taken_count) for m in messages]
@@ -433,7 +433,8 @@ class BrokerMachine(RuleBasedStateMachine):
                 real = self.node.classic(name)
                 assert real.ready_count() == len(queue.ready())
                 assert real.unacked_count == len(queue.out)
-                held += len(queue.messages)
+                pages = real.ready.pages
+                held += len(queue.messages) - (int(pages.away_count) if pages is not None else 0)
         assert self.node.turn.held_messages == held
         assert self.node.turn.unchunked_bytes == unchunked
 

@@ -15,6 +15,7 @@ from core import Node, Peer
 from leveret.broker.stream import Stream
 from leveret.chunk import ChunkBuilder
 from leveret.limits import CHUNK_BYTES_MAX, CHUNK_RECORDS_MAX
+from leveret.store.checkpoint import NewChunk
 from leveret.store.disks.recording import RecordingDisk
 from leveret.store.segments import ChunkRef, segment_path
 from leveret.wire.tables import Timestamp
@@ -90,7 +91,7 @@ def store(node: Node, first: int, last: int, harm: int | None = None) -> ChunkRe
         SEGMENT, position, len(data), first, last, builder.count,
         builder.min_timestamp, builder.max_timestamp,
     )  # fmt: skip
-    queue.chunked(ref)
+    queue.chunked(NewChunk(queue.queue_id, ref, list(range(first, last + 1))))
     return ref
 
 

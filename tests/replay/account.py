@@ -19,6 +19,7 @@ from leveret.store.disks.recording import Operation
 from leveret.store.format import JOURNAL_DIR
 from leveret.store.journal_files import journal_number
 from leveret.store.journal_scan import JournalScan
+from leveret.store.ranges import RangeSet
 from leveret.store.record import GROUP_HEADER_BYTES, GROUP_MAGIC
 from leveret.store.replay import Replay
 from leveret.store.segments import ChunkRef
@@ -218,6 +219,9 @@ class Notes(Replay):
 
     def trim(self, queue_id: int, first_offset: int) -> None:
         self.change.ranges.append((int(queue_id), 0, int(first_offset) - 1))
+
+    def spill(self, queue_id: int, ref: ChunkRef, gone: RangeSet) -> None:
+        """Change nothing: what lies in the chunk was told before."""
 
     def queue(self, queue_id: int, next_sequence: int) -> None:
         raise AssertionError("a journal holds no queue's next sequence")

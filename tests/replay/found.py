@@ -63,6 +63,7 @@ def look(node: Node) -> Found:
             if queue.recorded:
                 found.holding.queues[int(queue.queue_id)] = (vhost.name, queue.name)
                 _look_at(node, queue, found)
+    found.damages += [damaged.what for damaged in node.turn.damaged]
     return found
 
 

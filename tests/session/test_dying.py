@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from core import Node, Peer
+from core import Node, Peer, all_waiting, held
 from leveret.limits import DEAD_LETTER_RETRY_MS, SLICE_MESSAGES
 from leveret.store.disks.recording import RecordingDisk
 from raw_codec import decode_properties, method, publish
@@ -23,7 +23,7 @@ def put(queue: str, body: bytes, **properties: Any) -> bytes:
 def waiting(node: Node, queue: str) -> list[bytes]:
     """The bodies that wait in a queue, in the order of delivery."""
     found = node.classic(queue)
-    return [item.message.body for item in found.ready.waiting()]
+    return [item.message.body for item in all_waiting(found)]
 
 
 def reborn(node: Node, *, clean: bool = False) -> Node:
@@ -293,7 +293,7 @@ def test_a_letter_waits_for_room_where_it_must_not_be_lost(node: Node, peer: Pee
     assert waiting(node, "q") == []
     node.sync()
     node.take_checkpoint()
-    assert [item.message.body for item in reborn(node).classic("q").live()] == [b"m"]
+    assert [item.message.body for item in held(reborn(node).classic("q"))] == [b"m"]
     peer.call_get("dead", no_ack=True)
     node.tick(DEAD_LETTER_RETRY_MS)
     assert waiting(node, "dead") == [b"m"]

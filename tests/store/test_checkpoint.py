@@ -14,7 +14,7 @@ from leveret.store.disk import StorageFailure
 from leveret.store.disks.faulty import Fault, FaultyDisk
 from leveret.store.disks.recording import Image, RecordingDisk
 from leveret.store.journal_files import journal_number
-from leveret.store.segments import read_chunk, segment_path
+from leveret.store.segments import SegmentNumbers, read_chunk, segment_path
 from leveret.store.snapshot import SnapshotHead, state_path
 from leveret.wire.buffer import COMPILED
 from store_model import NOW, Source, Store, content, message
@@ -325,7 +325,8 @@ def test_a_lost_segment_is_named() -> None:
 
 
 def test_long_queues_become_several_chunks_in_several_segments() -> None:
-    output = CheckpointOutput(1, SnapshotHead(1, 1, 1, NOW), 5)
+    numbers = SegmentNumbers(5)
+    output = CheckpointOutput(1, SnapshotHead(1, 1, 1, NOW), numbers)
     output.queue(4, 100_000)
     tiny = message(b"")
     for sequence in range(CHUNK_RECORDS_MAX + 1):
@@ -335,7 +336,7 @@ def test_long_queues_become_several_chunks_in_several_segments() -> None:
     assert output.full
     output.message(4, 10_001, tiny)
     output.close_chunk()
-    refs = [ref for _, ref in output.new_refs]
+    refs = [chunk.ref for chunk in output.new_refs]
     assert [(ref.file_number, ref.first, ref.last, ref.count) for ref in refs] == [
         (5, 0, CHUNK_RECORDS_MAX - 1, CHUNK_RECORDS_MAX),
         (5, CHUNK_RECORDS_MAX, 10_000, 2),
@@ -344,22 +345,22 @@ def test_long_queues_become_several_chunks_in_several_segments() -> None:
     assert refs[0].position == 0
     assert refs[1].position == refs[0].size
     assert refs[2].position == 0
-    assert output.next_segment == 7
+    assert numbers.next == 7
     assert [write.file_number for write in output.take().segments] == [5, 6]
     assert not output.full
 
 
 def test_a_source_is_told_when_enough_waits() -> None:
-    output = CheckpointOutput(1, SnapshotHead(1, 1, 1, NOW), 1)
+    output = CheckpointOutput(1, SnapshotHead(1, 1, 1, NOW), SegmentNumbers(1))
     output.queue(4, 1)
-    output.message(4, 0, message(b"x" * (CHECKPOINT_BYTES_HELD_MAX - 200)))
+    output.message(4, 0, message(b"x" * (CHECKPOINT_BYTES_HELD_MAX - 300)))
     assert not output.full
     output.message(4, 1, message(b"x" * 400))
     assert output.full
 
 
 def test_states_of_queues_are_not_mixed() -> None:
-    output = CheckpointOutput(1, SnapshotHead(1, 1, 1, NOW), 1)
+    output = CheckpointOutput(1, SnapshotHead(1, 1, 1, NOW), SegmentNumbers(1))
     output.queue(4, 1)
     with pytest.raises(ValueError, match="in one go"):
         output.message(5, 1, message(b""))

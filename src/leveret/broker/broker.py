@@ -13,11 +13,13 @@ from leveret.broker.turn import Link, Turn
 from leveret.broker.users import User, Users
 from leveret.broker.vhost import Ids, Vhost
 from leveret.errors import NotAllowed, NotFound, PreconditionFailed
-from leveret.limits import OVERFULL_BYTES_MAX, SHORT_STRING_BYTES_MAX, VHOSTS_MAX
+from leveret.limits import (
+    MESSAGE_OVERHEAD_BYTES,
+    OVERFULL_BYTES_MAX,
+    SHORT_STRING_BYTES_MAX,
+    VHOSTS_MAX,
+)
 from leveret.store.journal import Journal
-
-#: What a message in memory costs beyond its body and properties (measured: objects and list slots).
-MESSAGE_OVERHEAD_BYTES = 200
 
 
 class Broker:

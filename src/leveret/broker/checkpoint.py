@@ -10,7 +10,6 @@ anything in it lives.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterator
 from typing import final
 
@@ -19,13 +18,12 @@ from mypy_extensions import i64
 from leveret.broker.broker import Broker
 from leveret.broker.chunked import ChunkedQueue
 from leveret.broker.classic import ClassicQueue
+from leveret.broker.expiry import own_expiry
 from leveret.broker.queue import Queue
-from leveret.broker.source import Returned
 from leveret.broker.stream import Stream
 from leveret.broker.users import Users
 from leveret.broker.vhost import Vhost
-from leveret.store.checkpoint import CheckpointOutput, CheckpointSource
-from leveret.store.segments import ChunkRef
+from leveret.store.checkpoint import CheckpointOutput, CheckpointSource, NewChunk
 
 
 @final
@@ -55,11 +53,11 @@ class BrokerCheckpoint(CheckpointSource):
             self.steps = steps
         return any(handed + 1 >= limit or out.full for handed, _ in enumerate(steps))
 
-    def chunked(self, queue_id: i64, ref: ChunkRef) -> None:
+    def chunked(self, chunk: NewChunk) -> None:
         """Tell the queue where its messages lie."""
-        queue = self.queues[queue_id]
+        queue = self.queues[chunk.queue_id]
         if not queue.deleted:
-            queue.chunked(ref)
+            queue.chunked(chunk)
 
     def _hand_over(self, out: CheckpointOutput) -> Iterator[None]:
         out.counter("queue_id", self.broker.ids.last_queue_id)
@@ -90,10 +88,6 @@ class BrokerCheckpoint(CheckpointSource):
             out.define("redelivered", queue.redelivered_definition())
         if isinstance(queue, ChunkedQueue):
             yield
-            if isinstance(queue, ClassicQueue) and queue.deduplication is not None:
-                for window in queue.deduplication.definitions(queue.queue_id):
-                    out.define("deduplication", window)
-                    yield
             yield from self._hand_over_messages(out, queue)
         elif isinstance(queue, Stream):
             yield
@@ -103,25 +97,34 @@ class BrokerCheckpoint(CheckpointSource):
         queue_id = queue.queue_id
         boundary = self.boundaries[queue_id]
         out.queue(queue_id, queue.next_number())
-        live = queue.live()
-        sequences = [int(item.sequence) for item in live]
-        queue.keep_chunks(sequences)
-        if queue.chunks:
-            out.acked(queue_id, list(queue.dead.ranges()))
-            for ref in queue.chunks:
-                out.keep(queue_id, ref)
-        chunked: i64 = queue.chunked_through
-        first_new = bisect_left(sequences, int(chunked) + 1)
-        for item in live[first_new:]:
-            if queue.deleted or item.sequence >= boundary:
-                break
-            if queue.holds(item.sequence):
-                out.message(queue_id, item.sequence, item.message, item.count)
+        queue.settle_pages()
+        stored = queue.stored
+        if stored.items:
+            out.acked(queue_id, list(stored.gone.ranges()))
+            for chunk in stored.items:
+                if not chunk.ref.temporary:
+                    out.keep(queue_id, chunk.ref)
+        for sequence, count in queue.counts():
+            out.delivery_count(queue_id, sequence, count)
+        if isinstance(queue, ClassicQueue) and queue.deduplication is not None:
+            # Behind the chunks: a publish that lies in one is not told again; its key must be here.
+            for window in queue.deduplication.definitions(queue_id):
+                out.define("deduplication", window)
                 yield
+        last: i64 = 0
+        for item in queue.unstored(boundary):
+            if queue.deleted:
+                return
+            sequence_now = item.sequence
+            if not queue.holds(sequence_now) or stored.find(sequence_now) is not None:
+                continue
+            if stored.parts(last, sequence_now):
+                out.close_chunk()
+            last = sequence_now
+            out.message(queue_id, sequence_now, item.message, item.count, own_expiry(item.message))
+            yield
         if not queue.deleted:
             out.close_chunk()
-            for item in _counted(live[:first_new]):
-                out.delivery_count(queue_id, item.sequence, item.count)
 
     def _hand_over_stream(self, out: CheckpointOutput, stream: Stream) -> Iterator[None]:
         queue_id = stream.queue_id
@@ -184,8 +187,3 @@ def _hand_over_bindings(out: CheckpointOutput, vhost: Vhost) -> Iterator[None]:
             if binding.durable:
                 out.define("binding", binding.definition(vhost.name))
                 yield
-
-
-def _counted(live: list[Returned]) -> list[Returned]:
-    """Return those that were handed out before."""
-    return [item for item in live if item.count > 0]

@@ -1,8 +1,9 @@
 """The classic queue: messages wait in order, go to one consumer each, and end with their ack.
 
-A requeued message returns to its old place (behaviour 59).  All waiting messages lie in memory;
-those of durable queues that are persistent are in the journal as well.  What waits lies in `ready`;
-what a queue is asked for beyond that (TTLs, limits, dead letters) comes by its settings and costs a
+A requeued message returns to its old place (behaviour 59).  What waits lies in `ready`: in memory
+up to a window, beyond it in pages on the disk (`pages.py`); what is persistent, of a durable queue,
+is in the journal as well.
+What a queue is asked for beyond that (TTLs, limits, dead letters) comes by its settings and costs a
 queue without them one test.
 
 Invariant: a message is in one of three places: `ready`, handed out, or dying (`dead_letter`).
@@ -26,6 +27,7 @@ from leveret.broker.dead_letter import (
 )
 from leveret.broker.deduplication import Deduplication, key_of
 from leveret.broker.expiry import EXPIRATION_FLAG, Expiry, deadline_of
+from leveret.broker.pages import Page, Pages
 from leveret.broker.priorities import PriorityReady
 from leveret.broker.queue import DROP, REFUSE, TAKE
 from leveret.broker.queue_settings import DROP_HEAD, REJECT_PUBLISH_DLX, UNSET
@@ -34,7 +36,7 @@ from leveret.broker.retained import KEPT, Retained
 from leveret.broker.source import NOTHING, Returned
 from leveret.broker.timers import NO_DEADLINE
 from leveret.broker.turn import Turn
-from leveret.limits import SLICE_MESSAGES
+from leveret.limits import BODY_APART_BYTES, SLICE_MESSAGES
 from leveret.message import Message
 
 #: The count of a message of which a crash hides whether it was handed out: it is marked as
@@ -65,23 +67,21 @@ class ClassicQueue(ChunkedQueue):
         #: Messages with lower sequences may have been handed out before an unclean stop.
         self.redelivered_below: i64 = 0
         self.bytes_ready: i64 = 0
-        #: The bytes of the bodies among them, which `x-max-length-bytes` bounds.
+        #: Of the bodies among them, which `x-max-length-bytes` bounds.
         self.bodies_ready: i64 = 0
         #: True where what waits is bounded, may expire, or has to shrink: see `_tidy`.
         self.special = False
         #: True while more waits than a limit that came later allows.
         self.shrinks = False
         self.expiry: Expiry | None = None
-        #: True where a message that has no room is refused.
+        #: True where what has no room is refused.
         self.rejects = False
         self.deduplication: Deduplication | None = None
-        #: Acked messages that are kept to be put back.
         self.retained: Retained | None = None
         #: Persistent messages that are handed out and not acked, by their sequences.
         self.out: dict[i64, Returned] = {}
-        #: The sequence of the message that `get` took last.
+        #: Of the message taken last (by `get`), and how often it had been handed out before.
         self.taken_sequence: i64 = 0
-        #: How often the message taken last had been handed out before.
         self.taken_count: i64 = 0
         self.configure(arguments)
 
@@ -133,9 +133,25 @@ class ClassicQueue(ChunkedQueue):
         if not self.listed:
             self.mark()
         sequence = self.ready.append(message)
+        if (sequence & turn.window_mask) == 0 or size >= BODY_APART_BYTES:
+            self._bound_window()
         if self.special or message.properties[0] & EXPIRATION_FLAG:
-            self._note_deadline(sequence, message)
+            self.note_deadline(deadline_of(message, self.settings.message_ttl_ms), sequence)
         return sequence
+
+    def _bound_window(self) -> None:
+        """Keep what waits in memory within the window."""
+        if self.turn.window_bytes >= 0 and self.settings.priority_max == 0:
+            pages = self.ready.pages
+            if pages is None:
+                pages = Pages(self)
+                self.ready.pages = pages
+            pages.bound()
+
+    def settle_pages(self) -> None:
+        """Write the tail of a deep queue, so that a checkpoint finds it in chunks."""
+        if self.ready.pages is not None:
+            self.ready.pages.settle()
 
     def ready_count(self) -> i64:
         """Return how many messages wait."""
@@ -171,8 +187,8 @@ class ClassicQueue(ChunkedQueue):
 
     # -- expiry and limits ------------------------------------------------------------------------
 
-    def _note_deadline(self, sequence: i64, message: Message) -> None:
-        deadline = deadline_of(message, self.settings.message_ttl_ms)
+    def note_deadline(self, deadline: i64, sequence: i64) -> None:
+        """Have a message expire, or (sequence below 0) a page be read in which one does."""
         if deadline != NO_DEADLINE:
             expiry = self.expiry
             if expiry is None:
@@ -188,7 +204,11 @@ class ClassicQueue(ChunkedQueue):
             return
         expired: i64 = 0
         while expired < limit and expiry.heap and expiry.heap[0][0] <= now_ms:
-            if self._remove(expiry.pop(), EXPIRED):
+            sequence = expiry.pop()
+            if sequence < 0:
+                if self.ready.pages is not None:
+                    self.ready.pages.fetch(-sequence)
+            elif self._remove(sequence, EXPIRED):
                 expired += 1
         expiry.arm()
 
@@ -226,7 +246,7 @@ class ClassicQueue(ChunkedQueue):
         """Drop up to `limit` messages beyond the limits from the head."""
         dropped: i64 = 0
         while dropped < limit and self._over():
-            self._remove(self.ready.first(), MAXLEN)
+            self._remove(self.ready.first_at_once(), MAXLEN)
             dropped += 1
 
     def is_full(self, message: Message) -> bool:
@@ -322,7 +342,7 @@ class ClassicQueue(ChunkedQueue):
             self.expire(self.turn.now_ms, self.ready.count())
             while self.shrinks:
                 self._shrink()
-        sequence = self.first()
+        sequence = self.ready.first_at_once()
         if sequence == NOTHING:
             return None
         message = self.take(sequence)
@@ -341,7 +361,7 @@ class ClassicQueue(ChunkedQueue):
         self.unacked_count += 1
         self.unacked_bytes += message.size
         if self.recorded and message.persistent:
-            self.out[sequence] = Returned(sequence, message, _known(count))
+            self.out[sequence] = Returned(sequence, message, max(count, 0))
 
     def _finish(self, sequence: i64, message: Message) -> None:
         """Let go of a message that was acked, or keep it where the queue retains such."""
@@ -376,8 +396,8 @@ class ClassicQueue(ChunkedQueue):
         turn.held_messages -= 1
         if self.recorded and message.persistent:
             turn.journal.ack(self.queue_id, sequence, sequence)
-            if sequence <= self.chunked_through:
-                self.dead.add(sequence, sequence)
+        if sequence <= self.stored.through:
+            self.stored.forget(sequence)
 
     def ack(self, sequence: i64, message: Message) -> None:
         """Let go of a message that was handed out."""
@@ -399,14 +419,14 @@ class ClassicQueue(ChunkedQueue):
         if self.deleted:
             return
         self._take_back(sequence, message)
-        self._die(sequence, message, _known(count), REJECTED)
+        self._die(sequence, message, max(count, 0), REJECTED)
 
     def requeue(self, sequence: i64, message: Message, count: i64) -> None:
         """Take a message back at its old place, unless it came back too often (behaviour 63)."""
         if self.deleted:
             return
         self._take_back(sequence, message)
-        count = _known(count)
+        count = max(count, 0)
         limit = self.settings.delivery_limit
         if 0 <= limit <= count:
             self._die(sequence, message, count, DELIVERY_LIMIT)
@@ -422,7 +442,7 @@ class ClassicQueue(ChunkedQueue):
         self.bodies_ready += len(message.body)
         self.ready.put(item)
         if self.special:
-            self._note_deadline(item.sequence, message)
+            self.note_deadline(deadline_of(message, self.settings.message_ttl_ms), item.sequence)
             if not self.rejects and self._over():
                 # Not before all that comes back with it is here: the first of all goes first.
                 self.shrinks = True
@@ -451,46 +471,50 @@ class ClassicQueue(ChunkedQueue):
         turn = self.turn
         turn.held_bytes -= message.size
         turn.held_messages -= 1
-        if self.recorded and message.persistent and sequence <= self.chunked_through:
-            self.dead.add(sequence, sequence)
+        if sequence <= self.stored.through:
+            self.stored.forget(sequence)
 
     def purge(self) -> i64:
         """Drop what waits, here and in the journal."""
         dropped = self.ready_count()
-        if self.recorded:
-            self._journal_purge()
-        self.turn.held_bytes -= self.bytes_ready
-        self.turn.held_messages -= dropped
+        self._let_go_of_ready()
+        self._clear_ready()
+        return dropped
+
+    def _clear_ready(self) -> None:
+        """Hold nothing of what waits any more; the journal is told apart."""
+        turn = self.turn
+        turn.held_bytes -= self.bytes_ready
+        turn.held_messages -= self.ready.count()
+        pages = self.ready.pages
+        if pages is not None:
+            turn.held_bytes += pages.away_bytes
+            turn.held_messages += pages.away_count
         self.bytes_ready = 0
         self.bodies_ready = 0
         self.ready.clear()
-        return dropped
 
-    def _journal_purge(self) -> None:
-        """Journal acks of all that waits, in as few ranges as there are."""
+    def _let_go_of_ready(self) -> None:
+        """Forget what waits, in the journal in as few ranges as there are."""
         journal = self.turn.journal
-        first: i64 = NOTHING
-        last: i64 = NOTHING
+        stored = self.stored
         for item in self.ready.waiting():
-            if item.sequence != last + 1 or first == NOTHING:
-                if first != NOTHING:
-                    journal.ack(self.queue_id, first, last)
-                    self.dead.add(first, last)
-                first = item.sequence
-            last = item.sequence
-        if first != NOTHING:
-            journal.ack(self.queue_id, first, last)
-            self.dead.add(first, last)
+            sequence = item.sequence
+            if self.recorded:
+                # Those that were never journaled are unknown there, and do no harm.
+                journal.ack(self.queue_id, sequence, sequence)
+            if sequence <= stored.through:
+                stored.forget(sequence)
+        if self.ready.pages is not None:
+            self.ready.pages.let_go()
 
     def drop(self) -> None:
         """Let go of everything; the journal is told by the record of the delete."""
-        self.turn.held_bytes -= self.bytes_ready + self.unacked_bytes
-        self.turn.held_messages -= self.ready_count() + self.unacked_count
-        self.bytes_ready = 0
-        self.bodies_ready = 0
-        self.ready.clear()
+        self._clear_ready()
+        self.turn.held_bytes -= self.unacked_bytes
+        self.turn.held_messages -= self.unacked_count
         self.out.clear()
-        self.chunks = []
+        self.stored.clear()
         if self.retained is not None:
             self.retained.clear()
         if self.expiry is not None:
@@ -505,7 +529,7 @@ class ClassicQueue(ChunkedQueue):
         return self.ready.next_sequence()
 
     def live(self) -> list[Returned]:
-        """Return the persistent messages, waiting and handed out, in the order of sequences."""
+        """Return the persistent messages in memory, waiting or handed out, in their order."""
         live = [item for item in self.ready.waiting() if item.message.persistent]
         if self.retained is not None:
             live += self.retained.persistent()
@@ -520,6 +544,14 @@ class ClassicQueue(ChunkedQueue):
         if self.ready.has(sequence) or sequence in self.out:
             return True
         return self.retained is not None and sequence in self.retained.messages
+
+    def counts(self) -> list[tuple[int, int]]:
+        """Return the sequences of stored messages that came back, and how often they did."""
+        found = super().counts()
+        pages = self.ready.pages
+        if pages is not None:
+            found += [(int(sequence), int(count)) for sequence, count in pages.counts.items()]
+        return found
 
     def redelivered_definition(self) -> dict[str, object]:
         """Return what the journal holds of messages that may have been handed out before."""
@@ -541,8 +573,9 @@ class ClassicQueue(ChunkedQueue):
         for item in returned:
             size += item.message.size
             bodies += len(item.message.body)
-            if self.special or item.message.properties[0] & EXPIRATION_FLAG:
-                self._note_deadline(item.sequence, item.message)
+            self.note_deadline(
+                deadline_of(item.message, self.settings.message_ttl_ms), item.sequence
+            )
         self.bytes_ready = size
         self.bodies_ready = bodies
         self.turn.held_bytes += size
@@ -553,10 +586,14 @@ class ClassicQueue(ChunkedQueue):
         if self.shrinks:
             self.mark()
 
-
-def _known(count: i64) -> i64:
-    """Return how often a message is known to have come back."""
-    return max(count, 0)
+    def restore_pages(self, restored: list[Page], counts: dict[i64, i64]) -> None:
+        """Add what waits on the disk since before the start; `restore` was called."""
+        if not restored:
+            return
+        self.ready.pages = restored[0].pages
+        restored[0].pages.restore(restored, counts)
+        self.shrinks = self.bounded and self._over()
+        self.mark()
 
 
 def _sequence(item: Returned) -> int:

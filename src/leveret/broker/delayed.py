@@ -33,7 +33,6 @@ from leveret.broker.timers import Timed
 from leveret.broker.turn import Turn
 from leveret.limits import DELAY_MS_MAX, SLICE_MESSAGES
 from leveret.message import Message
-from leveret.store.ranges import RangeSet
 from leveret.wire.edit import edit_headers
 from leveret.wire.properties import property_headers
 
@@ -171,11 +170,10 @@ class DelayedMessages(ChunkedQueue):
         self.bytes_held -= message.size
         self.turn.held_bytes -= message.size
         self.turn.held_messages -= 1
-        if self.recorded:
-            if not recorded:
-                self.turn.journal.ack(self.queue_id, sequence, sequence)
-            if sequence <= self.chunked_through:
-                self.dead.add(sequence, sequence)
+        if self.recorded and not recorded:
+            self.turn.journal.ack(self.queue_id, sequence, sequence)
+        if sequence <= self.stored.through:
+            self.stored.forget(sequence)
 
     def cancel(self, sequence: i64) -> bool:
         """Drop a message; tell whether it was there."""
@@ -202,8 +200,7 @@ class DelayedMessages(ChunkedQueue):
         self.bytes_held = 0
         self.messages.clear()
         self.heap.clear()
-        self.chunks = []
-        self.dead = RangeSet()
+        self.stored.clear()
         self.turn.timers.cancel(self.timer)
 
     def ready_count(self) -> i64:

@@ -4,8 +4,9 @@ A message's deadline follows from the message and its queue alone: the time it w
 lesser of the queue's TTL and its own.  So nothing about it is stored, and a requeued or recovered
 message expires when it would have (behaviours 49 and 66).
 
-Invariants: the heap holds the deadline of every message that waits and has one; entries of
-messages that wait no more are passed by, and sorted out when they are the most.
+Invariants: the heap holds the deadline of every message that waits in memory and has one, and of
+each page on the disk the first (under its first sequence, negative); entries of messages that wait
+no more are passed by, and sorted out when they are the most.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from mypy_extensions import i64
 
 from leveret.broker.expiration import expiration_ms
 from leveret.broker.timers import NO_DEADLINE, Timed
+from leveret.chunk import NEVER
 from leveret.limits import SLICE_MESSAGES
 
 if TYPE_CHECKING:
@@ -41,6 +43,14 @@ def deadline_of(message: Message, queue_ttl_ms: i64) -> i64:
     return NO_DEADLINE if ttl < 0 else message.timestamp_ms + ttl
 
 
+def own_expiry(message: Message) -> i64:
+    """Return when a message expires by its own expiration, in ms; NEVER without one."""
+    if message.properties[0] & EXPIRATION_FLAG == 0:
+        return NEVER
+    deadline = deadline_of(message, -1)
+    return NEVER if deadline == NO_DEADLINE else deadline
+
+
 @final
 class Expiry(Timed):
     """The deadlines of a queue's messages."""
@@ -55,8 +65,9 @@ class Expiry(Timed):
         heapq.heappush(self.heap, (int(deadline_ms), int(sequence)))
         ready = self.queue.ready
         size: i64 = len(self.heap)
-        if size > _SORT_OUT_AT and size > 2 * ready.count():
-            self.heap = [entry for entry in self.heap if ready.has(entry[1])]
+        if size > _SORT_OUT_AT and size > 2 * (ready.memory_count() + ready.page_count()):
+            # Entries below 0 are of pages on the disk.
+            self.heap = [entry for entry in self.heap if entry[1] < 0 or ready.has(entry[1])]
             heapq.heapify(self.heap)
         self.arm()
 
@@ -68,8 +79,12 @@ class Expiry(Timed):
             deadline = deadline_of(item.message, ttl)
             if deadline != NO_DEADLINE:
                 heap.append((int(deadline), int(item.sequence)))
-        heapq.heapify(heap)
         self.heap = heap
+        pages = self.queue.ready.pages
+        if pages is not None:
+            for page in pages.away():
+                pages.note_deadline(page)
+        heapq.heapify(self.heap)
         self.arm()
 
     def arm(self) -> None:

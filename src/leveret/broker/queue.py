@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from leveret.broker.policy import Policy
     from leveret.broker.vhost import Vhost
     from leveret.message import Message
-    from leveret.store.segments import ChunkRef
+    from leveret.store.checkpoint import NewChunk
 
 #: What a queue that screens does with a message: take it, drop it as taken before, or refuse it.
 TAKE: Final = 0
@@ -173,7 +173,7 @@ class Queue(Dispatcher):
         """Return the sequence (a stream's: offset) that the next message gets."""
         raise RuntimeError("a queue type counts its messages")
 
-    def chunked(self, ref: ChunkRef) -> None:
+    def chunked(self, chunk: NewChunk) -> None:
         """Hear that a checkpoint wrote some of the messages to a chunk."""
         raise RuntimeError("a queue type keeps its chunks")
 

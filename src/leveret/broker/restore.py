@@ -18,8 +18,10 @@ from leveret.broker.broker import Broker
 from leveret.broker.chunked import ChunkedQueue
 from leveret.broker.classic import ClassicQueue
 from leveret.broker.exchanges import make_exchange
+from leveret.broker.pages import Page
 from leveret.broker.policy import restored_policy
 from leveret.broker.queue import Queue
+from leveret.broker.restore_chunks import restore_chunks
 from leveret.broker.restore_deduplication import LearnedKeys
 from leveret.broker.restore_users import USER_KINDS, define_user, delete_user
 from leveret.broker.source import Returned
@@ -51,10 +53,28 @@ class RestoredQueue:
         self.first_offset: i64 = 0
         self.redelivered_below: i64 = 0
         self.chunks: list[ChunkRef] = []
+        #: The sequences between the first and the last of each chunk.
+        self.covered = RangeSet()
         self.dead = RangeSet()
+        #: How often messages in chunks came back, where the chunks do not say it.
+        self.counts: dict[i64, i64] = {}
         self.deleted = False
-        #: True once a chunk was found damaged: later ones are not kept, but written again.
-        self.rechunk = False
+
+    def forget(self) -> None:
+        """Forget what was in it: it was deleted."""
+        self.messages.clear()
+        self.chunks.clear()
+        self.covered = RangeSet()
+        self.counts.clear()
+
+    def in_chunk(self, sequence: i64) -> bool:
+        """Tell whether a sequence lies in the range of a chunk."""
+        return self.covered.has(sequence)
+
+    def add_chunk(self, ref: ChunkRef) -> None:
+        """Learn where some of its messages lie."""
+        self.chunks.append(ref)
+        self.covered.add(ref.first, ref.last)
 
     def is_stream(self) -> bool:
         """Tell whether it is a stream, as far as is known."""
@@ -63,6 +83,17 @@ class RestoredQueue:
             return False
         arguments = definition.get("arguments")
         return isinstance(arguments, dict) and arguments.get("x-queue-type") == "stream"
+
+    def forget_counts(self, first: i64, last: i64) -> None:
+        """Forget how often messages came back that are gone."""
+        if last - first < len(self.counts):
+            sequence: i64 = first
+            while sequence <= last:
+                self.counts.pop(sequence, None)
+                sequence += 1
+        else:
+            for held in [held for held in self.counts if first <= held <= last]:
+                del self.counts[held]
 
 
 @final
@@ -150,8 +181,7 @@ class Restore(Replay):
         elif kind == "queue":
             queue = self._queue(_number(definition, "id"))
             queue.deleted = True
-            queue.messages.clear()
-            queue.chunks.clear()
+            queue.forget()
             self._unbind(_text(definition, "vhost"), name, "queue")
         elif kind == "binding":
             self._forget_binding(_identity(definition))
@@ -174,8 +204,7 @@ class Restore(Replay):
             definition = queue.definition
             if definition is not None and _text(definition, "vhost") == name:
                 queue.deleted = True
-                queue.messages.clear()
-                queue.chunks.clear()
+                queue.forget()
         for identity in list(self.bindings):
             if identity[0] == name:
                 self._forget_binding(identity)
@@ -224,12 +253,17 @@ class Restore(Replay):
             for held in [held for held in messages if first <= held <= last]:
                 del messages[held]
         queue.dead.add(first, last)
+        if queue.counts:
+            queue.forget_counts(first, last)
 
     def requeue(self, queue_id: i64, sequence: i64, delivery_count: i64) -> None:
         """Set how often a message was handed out."""
-        returned = self._queue(queue_id).messages.get(sequence)
+        queue = self._queue(queue_id)
+        returned = queue.messages.get(sequence)
         if returned is not None:
             returned.count = delivery_count
+        elif not queue.deleted and queue.in_chunk(sequence):
+            queue.counts[sequence] = delivery_count
 
     def purge(self, queue_id: i64, below_sequence: i64) -> None:
         """Take out all messages below a sequence."""
@@ -256,17 +290,38 @@ class Restore(Replay):
 
     def chunk(self, queue_id: i64, ref: ChunkRef) -> bool:
         """Learn of a chunk; a queue wants its messages now, a stream reads them when asked."""
-        queue = self._queue(queue_id)
-        if not queue.rechunk:
-            queue.chunks.append(ref)
-        return not queue.is_stream()
+        self._queue(queue_id).add_chunk(ref)
+        return False
+
+    def verifies(self, queue_id: i64) -> bool:
+        """Have the chunks of streams looked at when they are read."""
+        return not self._queue(queue_id).is_stream()
 
     def chunk_lost(self, queue_id: i64, ref: ChunkRef) -> None:
-        """Keep neither the damaged chunk nor a later one: what is left is to be written again."""
+        """Do not keep the damaged chunk: what is left of it is to be written again."""
         queue = self._queue(queue_id)
-        if not queue.rechunk:
-            queue.rechunk = True
-            queue.chunks.pop()
+        queue.chunks = [kept for kept in queue.chunks if kept.first != ref.first]
+        queue.covered.remove(ref.first, ref.last)
+
+    def spill(self, queue_id: i64, ref: ChunkRef, gone: RangeSet) -> None:
+        """Learn that messages lie in a chunk: they need not be in memory."""
+        queue = self._queue(queue_id)
+        if queue.deleted or queue.in_chunk(ref.first):
+            return
+        messages = queue.messages
+        if ref.last - ref.first < 4 * len(messages):
+            sequence = ref.first
+            while sequence <= ref.last:
+                messages.pop(sequence, None)
+                sequence += 1
+        else:
+            for held in [held for held in messages if ref.first <= held <= ref.last]:
+                del messages[held]
+        queue.next_sequence = max(queue.next_sequence, ref.last + 1)
+        queue.dead.remove(ref.first, ref.last)
+        for first, last in gone.ranges():
+            queue.dead.add(first, last)
+        queue.add_chunk(ref)
 
     def chunk_message(
         self,
@@ -339,6 +394,11 @@ class Restore(Replay):
                 definition.get("auto_delete") is True,
                 _table(definition, "arguments"),
             )
+        pages: list[Page] = []
+        if isinstance(queue, ChunkedQueue):
+            pages = restore_chunks(
+                queue, restored.chunks, restored.dead, restored.messages, restored.counts
+            )
         messages = [restored.messages[sequence] for sequence in sorted(restored.messages)]
         self.restored += len(messages)
         if isinstance(queue, Stream):
@@ -349,8 +409,9 @@ class Restore(Replay):
             queue.restore_end(restored.first_offset, restored.next_sequence)
         elif isinstance(queue, ChunkedQueue):
             queue.restore(messages, max(restored.next_sequence, 1), unclean)
-            queue.restore_chunks(restored.chunks, restored.dead)
             if isinstance(queue, ClassicQueue):
+                queue.restore_pages(pages, restored.counts)
+                self.restored += queue.ready_count() - len(messages)
                 queue.redelivered_below = max(queue.redelivered_below, restored.redelivered_below)
                 if queue.deduplication is not None:
                     self.keys.give(queue.queue_id, queue.deduplication)

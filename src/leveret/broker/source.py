@@ -18,7 +18,7 @@ from leveret.message import Address, Message
 NOTHING: Final = -1
 
 #: What a taken place in a window holds, so that the message itself can go.
-_TAKEN: Final = Message(Address(b"", b""), b"", b"", 0, False)
+TAKEN: Final = Message(Address(b"", b""), b"", b"", 0, False)
 
 #: Taken places at the head of a window that are worth moving the rest for.
 _COMPACT_AT: Final = 4096
@@ -76,10 +76,10 @@ class Window(MessageSource):
         head = self.head
         items = self.items
         message = items[head]
-        items[head] = _TAKEN
+        items[head] = TAKEN
         head += 1
         self.head_sequence += 1
-        while self.gaps > 0 and items[head] is _TAKEN:
+        while self.gaps > 0 and items[head] is TAKEN:
             head += 1
             self.head_sequence += 1
             self.gaps -= 1
@@ -101,7 +101,7 @@ class Window(MessageSource):
         place = sequence - self.head_sequence
         if place < 0 or sequence >= self.next_sequence:
             return False
-        return self.gaps == 0 or self.items[self.head + place] is not _TAKEN
+        return self.gaps == 0 or self.items[self.head + place] is not TAKEN
 
     def at(self, sequence: i64) -> Message:
         """Return the message of a sequence that waits here."""
@@ -113,9 +113,25 @@ class Window(MessageSource):
             return self.take()
         place = self.head + sequence - self.head_sequence
         message = self.items[place]
-        self.items[place] = _TAKEN
+        self.items[place] = TAKEN
         self.gaps += 1
         return message
+
+    def fill(self, items: list[Message], first: i64) -> None:
+        """Hold `items`, whose first has the sequence `first`; TAKEN among them stands for a gap."""
+        self.items = items
+        self.next_sequence = first + len(items)
+        gaps: i64 = 0
+        for message in items:
+            if message is TAKEN:
+                gaps += 1
+        head: i64 = 0
+        while gaps > 0 and head < len(items) and items[head] is TAKEN:
+            head += 1
+            gaps -= 1
+        self.head = head
+        self.head_sequence = first + head
+        self.gaps = gaps
 
     def restart(self, next_sequence: i64) -> None:
         """Drop all; the next message gets `next_sequence`, which is never lower than before."""
@@ -130,7 +146,7 @@ class Window(MessageSource):
         found: list[Returned] = []
         sequence: i64 = self.head_sequence
         for message in self.items[self.head :]:
-            if message is not _TAKEN:
+            if message is not TAKEN:
                 found.append(Returned(sequence, message, 0))
             sequence += 1
         return found

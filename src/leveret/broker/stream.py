@@ -22,6 +22,7 @@ from leveret.chunk import ChunkDamaged, RecordDamaged
 from leveret.errors import NotImplementedFault, PreconditionFailed
 from leveret.limits import CHUNK_BYTES_MAX, CHUNK_RECORDS_MAX
 from leveret.message import Message
+from leveret.store.checkpoint import NewChunk
 from leveret.store.segments import ChunkRef, check_chunk
 from leveret.wire.tables import Timestamp
 
@@ -345,11 +346,12 @@ class Stream(Queue):
         """Return the offset that the next message gets."""
         return self.next_offset
 
-    def chunked(self, ref: ChunkRef) -> None:
+    def chunked(self, chunk: NewChunk) -> None:
         """Let go of the memory of messages that a checkpoint wrote to a chunk.
 
         The chunk begins and ends inside one block, which is split around it.
         """
+        ref = chunk.ref
         if ref.first < self.first_offset:
             return
         place: i64 = self.place_of(ref.first)

@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64, mypyc_attr
 
 from leveret.broker.timers import NO_DEADLINE, Timers
-from leveret.limits import SLICE_MESSAGES
+from leveret.limits import CHUNK_BYTES_MAX, SLICE_MESSAGES
 from leveret.store.damage import DamageCounts
 from leveret.store.io_counts import IoCounts
+from leveret.store.segments import SegmentNumbers
+from leveret.store.spill import Spill, SpillBatch
 
 if TYPE_CHECKING:
     from leveret.store.journal import Journal
@@ -38,7 +40,20 @@ class SyncWaiter:
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Link(SyncWaiter):
+class SpillWaiter(SyncWaiter):
+    """Something that goes on when chunks were written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits_for_spill = False
+
+    def spilled(self) -> None:
+        """Go on."""
+        raise RuntimeError("who waits for chunks says how it goes on")
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Link(SpillWaiter):
     """One client connection as the broker sees it: the owner of exclusive queues, with output."""
 
     def __init__(self, turn: Turn, name: str) -> None:
@@ -108,6 +123,15 @@ class ChunkWanted:
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
+class ChunkReader:
+    """Reads a stored chunk at once, for the few who cannot wait for it."""
+
+    def read(self, ref: ChunkRef) -> bytes:
+        """Return the chunk's bytes, fewer than asked for where they cannot be read."""
+        return b""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Cancellable:
     """A consumer as far as it can be ended by the broker."""
 
@@ -152,6 +176,15 @@ class Turn:
         self.woken: list[Link] = []
         self.waiters: list[SyncWaiter] = []
         self.wanted: list[ChunkWanted] = []
+        self.reader = ChunkReader()
+        #: Where queues put what their memory has no room for.
+        self.spill = Spill(SegmentNumbers(1))
+        self.spill_waiters: list[SpillWaiter] = []
+        #: Memory that the waiting messages of one queue may fill; below 0 there is no limit.
+        self.window_bytes: i64 = -1
+        #: It is looked at after each so many messages (a power of 2, less 1); pages are so large.
+        self.window_mask: i64 = 63
+        self.page_bytes: i64 = CHUNK_BYTES_MAX
         #: Consumers whose queue was deleted; told when the batch ends, after the replies in it.
         self.cancelled: list[Cancellable] = []
         #: Deadlines, in the time of `now_ms`.
@@ -239,6 +272,21 @@ class Turn:
                 waiter.synced(group)
             else:
                 self.waiters.append(waiter)
+
+    def wait_spilled(self, waiter: SpillWaiter) -> None:
+        """Have `waiter` called when chunks were written."""
+        if not waiter.waits_for_spill:
+            waiter.waits_for_spill = True
+            self.spill_waiters.append(waiter)
+
+    def spilled(self, batch: SpillBatch) -> None:
+        """Take note that chunks are written, and let all go on that waited for it."""
+        self.spill.written(batch)
+        waiters = self.spill_waiters
+        self.spill_waiters = []
+        for waiter in waiters:
+            waiter.waits_for_spill = False
+            waiter.spilled()
 
     def take_woken(self) -> list[Link]:
         """Return the connections that the shell must look at; the list starts afresh."""

@@ -20,10 +20,11 @@ from leveret.broker.timers import NO_DEADLINE
 from leveret.broker.turn import ChunkWanted, Link, SyncWaiter
 from leveret.clock import Clock
 from leveret.server.amqp import AmqpProtocol
+from leveret.server.chunk_files import ChunkFiles
 from leveret.store.checkpoint import Checkpoint, CheckpointWork
 from leveret.store.disk import DiskFull, StorageFailure
 from leveret.store.journal import Group
-from leveret.store.segments import ChunkRef
+from leveret.store.spill import SpillBatch
 
 #: A loop's timer takes no years: a later deadline is looked at again after this.
 TIMER_MS_MAX = 3_600_000
@@ -35,19 +36,22 @@ NO_ROOM_SECONDS = 0.25
 Task = Callable[[], Callable[[], None]]
 
 
-class SyncThread:
+class DiskThread:
     """One thread for what blocks on the disk.  It makes only calls that let go of the GIL.
 
     A task runs in the thread and returns what is to be called in the loop afterwards.
     """
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, failed: Callable[[StorageFailure], None]
+        self,
+        loop: asyncio.AbstractEventLoop,
+        failed: Callable[[StorageFailure], None],
+        name: str = "sync",
     ) -> None:
         self._loop = loop
         self._failed = failed
         self._tasks: SimpleQueue[Task | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="sync", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
         """Start the thread."""
@@ -71,10 +75,34 @@ class SyncThread:
                 self._loop.call_soon_threadsafe(self._failed, failure)
                 return
             except Exception as error:  # noqa: BLE001 - without its syncs a broker must end
-                broken = StorageFailure("run", "the sync thread", repr(error))
+                broken = StorageFailure("run", f"the thread {self._thread.name}", repr(error))
                 self._loop.call_soon_threadsafe(self._failed, broken)
                 return
             self._loop.call_soon_threadsafe(done)
+
+
+class DiskThreads:
+    """The threads of a broker: one syncs the journal, one writes chunks, one reads them.
+
+    So no confirm waits for chunks, and no reader for a sync that takes seconds.
+    """
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, failed: Callable[[StorageFailure], None]
+    ) -> None:
+        self.sync = DiskThread(loop, failed, "sync")
+        self.spill = DiskThread(loop, failed, "spill")
+        self.read = DiskThread(loop, failed, "read")
+
+    def start(self) -> None:
+        """Start them."""
+        for thread in (self.sync, self.spill, self.read):
+            thread.start()
+
+    def stop(self) -> None:
+        """Wait for what was submitted and end them."""
+        for thread in (self.sync, self.spill, self.read):
+            thread.stop()
 
 
 class _GroupWaiter(SyncWaiter):
@@ -98,18 +126,21 @@ class Runner:
         loop: asyncio.AbstractEventLoop,
         broker: Broker,
         clock: Clock,
-        thread: SyncThread,
+        threads: DiskThreads,
         write_group: Callable[[Group], None],
-        read_chunk: Callable[[ChunkRef], bytes],
+        chunks: ChunkFiles,
     ) -> None:
         self._loop = loop
         self._broker = broker
         self._turn = broker.turn
         self._journal = broker.turn.journal
         self._clock = clock
-        self._thread = thread
+        self._thread = threads.sync
+        self._spill_thread = threads.spill
+        self._read_thread = threads.read
         self._write_group = write_group
-        self._read_chunk = read_chunk
+        self._chunks = chunks
+        self._spilling = False
         self._shells: dict[Link, AmqpProtocol] = {}
         self._syncing = False
         self._resuming = False
@@ -175,6 +206,8 @@ class Runner:
         if turn.wanted:
             for wanted in turn.take_wanted():
                 self._read(wanted)
+        if turn.spill.waits and not self._spilling:
+            self._spill()
         if not self._syncing and self._journal.has_records():
             self._sync()
         self._arm()
@@ -242,6 +275,49 @@ class Runner:
         self.run()
         if not self._syncing:
             _resolve(self._idle)
+
+    # -- chunks -----------------------------------------------------------------------------------
+
+    def _spill(self) -> None:
+        """Have the next chunks written that queues have no memory for."""
+        spill = self._turn.spill
+        batch = spill.take()
+        self._spilling = True
+
+        def write() -> Callable[[], None]:
+            self._chunks.write(batch)
+            return lambda: self._spilled(batch)
+
+        self._spill_thread.submit(write)
+
+    def _spilled(self, batch: SpillBatch) -> None:
+        self._spilling = False
+        if self.failed:
+            return
+        self.now()
+        turn = self._turn
+        turn.spilled(batch)
+        if not turn.spill.waits and (unused := turn.spill.take_unused()):
+
+            def remove() -> Callable[[], None]:
+                self._chunks.remove(unused)
+                return _nothing
+
+            self._spill_thread.submit(remove)
+        self.step_checkpoint()
+        self.run()
+
+    def _read(self, wanted: ChunkWanted) -> None:
+        def read() -> Callable[[], None]:
+            data = self._chunks.read(wanted.ref)
+            return lambda: self._arrived(wanted, data)
+
+        self._read_thread.submit(read)
+
+    def _arrived(self, wanted: ChunkWanted, data: bytes) -> None:
+        self.now()
+        wanted.arrived(data)
+        self.run()
 
     async def emptied(self) -> None:
         """Wait until no connection is left."""
@@ -317,17 +393,6 @@ class Runner:
         self._checkpoint_busy = False
         self.now()
         self.step_checkpoint()
-        self.run()
-
-    def _read(self, wanted: ChunkWanted) -> None:
-        def read() -> Callable[[], None]:
-            data = self._read_chunk(wanted.ref)
-            return lambda: self._arrived(wanted, data)
-
-        self._thread.submit(read)
-
-    def _arrived(self, wanted: ChunkWanted, data: bytes) -> None:
-        wanted.arrived(data)
         self.run()
 
     def tick(self) -> None:

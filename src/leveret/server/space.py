@@ -18,7 +18,7 @@ import structlog
 
 from leveret.broker.broker import Broker
 from leveret.limits import DISK_MEASURE_BYTES
-from leveret.server.runner import SyncThread
+from leveret.server.runner import DiskThread
 from leveret.store.ballast import Ballast
 from leveret.store.disk import Disk, DiskFull
 from leveret.store.record import DIGEST_BYTES, GROUP_HEADER_BYTES, RECORD_HEAD_BYTES
@@ -79,7 +79,7 @@ class Space:
 
     # -- in the loop -------------------------------------------------------------------------------
 
-    def look(self, thread: SyncThread, then: Callable[[], None]) -> None:
+    def look(self, thread: DiskThread, then: Callable[[], None]) -> None:
         """Have the thread look at the disk, judge what it finds, and call `then`."""
         if not self._asked:
             self._asked = True

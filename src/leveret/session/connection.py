@@ -33,6 +33,7 @@ from leveret.limits import (
     OUTPUT_BYTES_HIGH,
     OUTPUT_BYTES_MAX,
     SHORT_STRING_BYTES_MAX,
+    SPILL_BYTES_MAX,
     UNSYNCED_BYTES_MAX,
 )
 from leveret.session import alarm, commands, content, deaf, handshake, pulse, rights
@@ -46,6 +47,7 @@ from leveret.session.states import (
     HALT_LOGIN,
     HALT_OUTPUT,
     HALT_REFUSED,
+    HALT_SPILL,
     HALT_SYNC,
     HEADER_NEXT,
     OPEN,
@@ -474,8 +476,17 @@ class Connection(Link):
         if recorded and self.turn.journal.unsynced_bytes > UNSYNCED_BYTES_MAX:
             self.halted |= HALT_SYNC
             self.turn.wait(self, self.turn.journal.durable_group + 1)
+        if self.turn.spill.unwritten_bytes > SPILL_BYTES_MAX:
+            self.halted |= HALT_SPILL
+            self.turn.wait_spilled(self)
         if self.broker.blocked:
             alarm.stand_still(self)
+
+    def spilled(self) -> None:
+        """Parse on: what queues had no memory for is written."""
+        if self.halted & HALT_SPILL:
+            self.halted &= ~HALT_SPILL
+            self.run()
 
     def alarm(self, blocked: bool, reason: str) -> None:
         """Go on when the alarm is over (behaviour 16)."""
@@ -521,7 +532,7 @@ class Connection(Link):
         self.log.append((level, str(error)))
         self._write_confirms()
         self.release()
-        self.halted &= ~(HALT_SYNC | HALT_ALARM | HALT_LOGIN)
+        self.halted &= ~(HALT_SYNC | HALT_ALARM | HALT_LOGIN | HALT_SPILL)
         self.held = b""
         self.send(
             0,

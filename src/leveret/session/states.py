@@ -25,3 +25,5 @@ HALT_ALARM: Final = 4
 HALT_LOGIN: Final = 8
 #: The end of the delay that a refused login costs.
 HALT_REFUSED: Final = 16
+#: The disk takes what queues have no memory for.
+HALT_SPILL: Final = 32

@@ -9,7 +9,7 @@ from mypy_extensions import i64
 from leveret.broker.broker import Broker
 from leveret.broker.turn import Link
 from leveret.session.connection import Connection
-from leveret.session.states import CLOSING, HALT_ALARM, HALT_OUTPUT, HALT_SYNC, OPEN
+from leveret.session.states import CLOSING, HALT_ALARM, HALT_OUTPUT, HALT_SPILL, HALT_SYNC, OPEN
 
 
 @final
@@ -46,7 +46,7 @@ def _state(connection: Connection) -> str:
         return "closing"
     if connection.halted & HALT_ALARM:
         return "blocked"
-    return "flow" if connection.halted & (HALT_SYNC | HALT_OUTPUT) else "running"
+    return "flow" if connection.halted & (HALT_SYNC | HALT_OUTPUT | HALT_SPILL) else "running"
 
 
 @final

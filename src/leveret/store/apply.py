@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import final
 
-from mypy_extensions import i64
+from mypy_extensions import i64, mypyc_attr
 
 from leveret.message import Message
+from leveret.store.chunk_record import CHUNK_REF_BYTES, read_chunk_ref
 from leveret.store.definition import read_definition
 from leveret.store.ranges import RangeSet
 from leveret.store.record import (
@@ -24,6 +25,7 @@ from leveret.store.record import (
     QUEUE,
     RECORD_HEAD_BYTES,
     REQUEUE,
+    SPILL,
     TRIM,
     TX,
     Addresses,
@@ -31,7 +33,17 @@ from leveret.store.record import (
     read_message,
 )
 from leveret.store.replay import Replay
+from leveret.store.segments import ChunkRef
 from leveret.wire.buffer import read_i32_le, read_i64_le
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class SpillCheck:
+    """Says whether chunks that the journal names are whole; recovery looks at them."""
+
+    def whole(self, queue_id: i64, ref: ChunkRef, gone: RangeSet) -> bool:
+        """Tell whether the chunk is where it should be, and true; `gone` is gone from it."""
+        return True
 
 
 @final
@@ -43,6 +55,8 @@ class Applier:
         self._addresses = Addresses()
         self.chunked: dict[int, RangeSet] = {}
         self.clean_stop = False
+        #: Says of a chunk that the journal names whether it is there and true.
+        self.spills = SpillCheck()
 
     def apply(self, kind: i64, data: bytes, start: i64, end: i64) -> None:
         """Tell the record of `kind` whose payload lies from `start` to `end`.
@@ -91,6 +105,8 @@ class Applier:
                 replay.trim(queue_id, value)
             else:
                 replay.queue(queue_id, value)
+        elif kind == SPILL:
+            self._spill(data, start, end)
         elif kind in (CONSUMER_OFFSET, PUBLISHER_SEQUENCE):
             queue_id, name, value = _named(data, start, end)
             if kind == CONSUMER_OFFSET:
@@ -118,6 +134,21 @@ class Applier:
             self._replay.publish(message, targets)
         sequence = read_i64_le(data, at + 8)
         self._replay.ack(read_i64_le(data, at), sequence, sequence)
+
+    def _spill(self, data: bytes, start: i64, end: i64) -> None:
+        """Tell that messages told before lie in a chunk, if it is true."""
+        ranges_at: i64 = start + 8 + CHUNK_REF_BYTES
+        if end < ranges_at or (end - ranges_at) % 16:
+            raise Damaged("a record has not the size of its kind")
+        queue_id = read_i64_le(data, start)
+        ref = read_chunk_ref(data, start + 8)
+        gone = RangeSet()
+        for at in range(ranges_at, end, 16):
+            gone.add(read_i64_le(data, at), read_i64_le(data, at + 8))
+        if not self.spills.whole(queue_id, ref, gone):
+            return
+        self.chunked.setdefault(int(queue_id), RangeSet()).add(ref.first, ref.last)
+        self._replay.spill(queue_id, ref, gone)
 
     def _tx(self, data: bytes, start: i64, end: i64) -> None:
         """Tell all operations of a transaction; their bounds are looked at before the first."""

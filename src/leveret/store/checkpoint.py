@@ -28,13 +28,15 @@ from leveret.limits import CHECKPOINT_BYTES_HELD_MAX, SEGMENT_FILE_BYTES, SLICE_
 from leveret.message import Message
 from leveret.store.journal import Journal
 from leveret.store.recovery import RecoveryReport
-from leveret.store.segments import ChunkRef
+from leveret.store.segments import ChunkRef, SegmentNumbers, chunk_ref
 from leveret.store.snapshot import SnapshotHead, SnapshotWriter
+from leveret.store.spill import Spill
 
 _GATHERING: Final = 0
-_WAITING: Final = 1
-_COMMITTING: Final = 2
-_DONE: Final = 3
+_SPILLING: Final = 1
+_WAITING: Final = 2
+_COMMITTING: Final = 3
+_DONE: Final = 4
 
 
 @final
@@ -65,6 +67,16 @@ class CheckpointWork:
 
 
 @final
+class NewChunk:
+    """A chunk that a checkpoint wrote of the messages with these sequences."""
+
+    def __init__(self, queue_id: i64, ref: ChunkRef, sequences: list[int]) -> None:
+        self.queue_id: Final[i64] = queue_id
+        self.ref: Final = ref
+        self.sequences: Final = sequences
+
+
+@final
 class CheckpointOutput:
     """Where the broker's hand-over goes.  Offsets of streams are sequences here.
 
@@ -72,10 +84,10 @@ class CheckpointOutput:
     `keep`, `message`, `delivery_count`; with no other queue's calls between them.
     """
 
-    def __init__(self, seed: int, head: SnapshotHead, segment: i64) -> None:
+    def __init__(self, seed: int, head: SnapshotHead, numbers: SegmentNumbers) -> None:
         self.head: Final = head
         self.segments_used: set[int] = set()
-        self.next_segment: i64 = segment
+        self._numbers = numbers
         self._snapshot = SnapshotWriter(seed, head)
         # By it the store can be read even when the file `format` is lost.
         self._snapshot.counter("seed", seed)
@@ -85,7 +97,9 @@ class CheckpointOutput:
         self._held: i64 = 0
         self._file_number: i64 = -1
         self._position: i64 = 0
-        self.new_refs: list[tuple[int, ChunkRef]] = []
+        #: Chunks that were closed: whose they are, where they lie, and the sequences in them.
+        self.new_refs: list[NewChunk] = []
+        self._sequences: list[int] = []
 
     @property
     def full(self) -> bool:
@@ -134,6 +148,7 @@ class CheckpointOutput:
             builder = ChunkBuilder(queue_id)
             self._builder = builder
         builder.add(sequence, message, delivery_count, expiry_ms, priority)
+        self._sequences.append(int(sequence))
         self._held += message.size
         if builder.full:
             self._close_chunk()
@@ -185,27 +200,18 @@ class CheckpointOutput:
             return
         self._builder = None
         if self._file_number < 0 or self._position >= SEGMENT_FILE_BYTES:
-            self._file_number = self.next_segment
-            self.next_segment += 1
+            self._file_number = self._numbers.take()
             self._position = 0
             self.segments_used.add(int(self._file_number))
         parts = builder.parts()
         size: i64 = 0
         for part in parts:
             size += len(part)
-        ref = ChunkRef(
-            self._file_number,
-            self._position,
-            size,
-            builder.first,
-            builder.last,
-            builder.count,
-            builder.min_timestamp,
-            builder.max_timestamp,
-        )
+        ref = chunk_ref(builder, self._file_number, self._position, size)
         self._position += size
         self._snapshot.chunk(builder.owner, ref)
-        self.new_refs.append((int(builder.owner), ref))
+        self.new_refs.append(NewChunk(builder.owner, ref, self._sequences))
+        self._sequences = []
         if not self._writes or self._writes[-1].file_number != self._file_number:
             self._writes.append(SegmentWrite(self._file_number))
         self._writes[-1].parts.extend(parts)
@@ -232,10 +238,12 @@ class CheckpointSource(ABC):
        transaction not committed) with a sequence below what the queue's next one was at `begin` is
        in a kept chunk or is handed over by `message`, in ascending order.  Newer ones are left out.
        What is gone by the time its turn comes is left out.
-    6. `chunked` tells, after the step, where a chunk of handed-over messages lies.  It is to be
-       kept by the next checkpoint as long as anything in it is live; the next hand-over begins
-       after its last sequence.  Of its sequences those that are gone by now belong to the queue's
-       acked ones from here on.
+    6. `chunked` tells, after the step, where a chunk of handed-over messages lies; no chunk is
+       filled by two steps.  It is to be kept by the next checkpoint as long as anything in it is
+       live.  Of its sequences those that are gone by now belong to the queue's acked ones from
+       here on.
+    7. A chunk that is spilled (`spill.py`) between two steps is handed over by `keep`, or its
+       record comes in the journal: the commit waits for both.
     """
 
     @abstractmethod
@@ -247,8 +255,8 @@ class CheckpointSource(ABC):
         """Hand over up to about `limit` items to `out`; return False when nothing is left."""
 
     @abstractmethod
-    def chunked(self, queue_id: i64, ref: ChunkRef) -> None:
-        """Take note of a chunk of the queue's messages."""
+    def chunked(self, chunk: NewChunk) -> None:
+        """Take note of a chunk of a queue's messages."""
 
 
 @final
@@ -256,8 +264,8 @@ class Checkpoint:
     """One checkpoint, driven by its owner.
 
     Call `step`; let the disk do the work it returns (`CheckpointFiles.run`) before the next call.
-    When it returns None, either `done` is True or the checkpoint waits until the journal's
-    `durable_group` has reached `barrier`.
+    When it returns None, either `done` is True or the checkpoint waits: first until what was
+    spilled by then is written, then until the journal's `durable_group` has reached `barrier`.
     """
 
     def __init__(
@@ -272,6 +280,7 @@ class Checkpoint:
         self._output = output
         self._store = store
         self._state: i64 = _GATHERING
+        self._spilled: i64 = 0
         self.barrier: i64 = 0
 
     @property
@@ -283,6 +292,12 @@ class Checkpoint:
         """Go on; return what the disk is to do before the next step."""
         if self._state == _GATHERING:
             return self._gather()
+        if self._state == _SPILLING:
+            if self._store.spill.completed < self._spilled:
+                return None
+            journal = self._journal
+            self.barrier = journal.group if journal.has_records() else journal.group - 1
+            self._state = _WAITING
         if self._state == _WAITING:
             if self._journal.durable_group < self.barrier:
                 return None
@@ -297,14 +312,14 @@ class Checkpoint:
         """Let the source hand over one slice."""
         output = self._output
         more = self._source.step(output, SLICE_MESSAGES)
+        # What is handed over lies in a chunk before anything else happens to it.
+        output.close_chunk()
         if not more:
-            output.close_chunk()
-            journal = self._journal
-            self.barrier = journal.group if journal.has_records() else journal.group - 1
-            self._state = _WAITING
-        refs, output.new_refs = output.new_refs, []
-        for queue_id, ref in refs:
-            self._source.chunked(queue_id, ref)
+            self._spilled = self._store.spill.submitted
+            self._state = _SPILLING
+        chunks, output.new_refs = output.new_refs, []
+        for chunk in chunks:
+            self._source.chunked(chunk)
         return output.take()
 
 
@@ -316,19 +331,32 @@ class CheckpointStore:
         self._seed = report.seed
         self._uuid = report.uuid
         self._generation: i64 = report.next_generation
-        self._segment: i64 = report.next_segment
+        self._numbers = SegmentNumbers(report.next_segment)
+        #: Where chunks go that are not a checkpoint's.
+        self.spill = Spill(self._numbers)
         self._previous = report.head
-        self._previous_segments: set[int] = set(report.segments_used)
+        #: The files that the previous snapshot and the journal behind it need.
+        self._previous_segments: set[int] = report.segments_used | report.segments_spilled
+        #: No file that was made since the last checkpoint began has a lower number.
+        self._newest_segment: i64 = report.head.newest_segment
         self._all_segments: set[int] = set(report.segments_found)
 
     def begin(self, journal: Journal, source: CheckpointSource, now_ms: i64) -> Checkpoint:
         """Begin a checkpoint: the journal rolls now."""
         replay_from = journal.roll()
-        head = SnapshotHead(self._generation, replay_from, journal.next_file_number, now_ms)
+        self._previous_segments |= self.spill.take_files()
+        head = SnapshotHead(
+            self._generation,
+            replay_from,
+            journal.next_file_number,
+            now_ms,
+            self._newest_segment,
+        )
+        self._newest_segment = self._numbers.next
         journal.checkpoint(self._generation, self._uuid)
         self._generation += 1
         source.begin(replay_from)
-        return Checkpoint(journal, source, CheckpointOutput(self._seed, head, self._segment), self)
+        return Checkpoint(journal, source, CheckpointOutput(self._seed, head, self._numbers), self)
 
     def commit_work(self, output: CheckpointOutput) -> CheckpointWork:
         """Return the work that makes a checkpoint count and removes what it makes superfluous."""
@@ -336,6 +364,7 @@ class CheckpointStore:
         work.previous_generation = self._previous.generation
         work.journal_file_kept = self._previous.journal_file
         kept = output.segments_used | self._previous_segments
+        self._all_segments |= self._previous_segments
         work.segments_dropped = sorted(self._all_segments - kept)
         return work
 
@@ -345,4 +374,3 @@ class CheckpointStore:
         self._all_segments |= output.segments_used
         self._previous = output.head
         self._previous_segments = output.segments_used
-        self._segment = output.next_segment

@@ -16,6 +16,7 @@ from mypy_extensions import i64
 from leveret.chunk import NEVER, Chunk, RecordDamaged
 from leveret.message import Message
 from leveret.store.apply import Applier
+from leveret.store.chunk_record import read_chunk_ref
 from leveret.store.damage import Damage
 from leveret.store.disk import Disk
 from leveret.store.format import JOURNAL_DIR, SEGMENTS_DIR, STATE_DIR
@@ -38,7 +39,6 @@ from leveret.store.replay import Replay
 from leveret.store.segment_walk import SegmentWalk, read_what_can_be
 from leveret.store.segments import ChunkRef, segment_number
 from leveret.store.snapshot import (
-    read_chunk_ref,
     read_snapshot_head,
     snapshot_seed,
     state_generation,

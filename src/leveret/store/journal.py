@@ -25,6 +25,7 @@ from leveret.limits import (
     JOURNAL_FILE_BYTES,
 )
 from leveret.message import Message
+from leveret.store.chunk_record import write_chunk_ref
 from leveret.store.definition import write_definition
 from leveret.store.record import (
     ACK,
@@ -42,12 +43,14 @@ from leveret.store.record import (
     RECORD_BYTES_MAX,
     RECORD_HEAD_BYTES,
     REQUEUE,
+    SPILL,
     TRIM,
     TX,
     encode_group_header,
     write_message,
     write_string,
 )
+from leveret.store.segments import ChunkRef
 from leveret.wire.buffer import BytesWriter, write_i32_le, write_i64_le
 
 #: From this size on hashing a body where it lies is cheaper than copying it next to its head.
@@ -203,6 +206,17 @@ class Journal:
     def publisher_sequence(self, queue_id: i64, publisher: bytes, sequence: i64) -> None:
         """Append the newest sequence taken from a named publisher."""
         self._append_named(PUBLISHER_SEQUENCE, queue_id, publisher, sequence)
+
+    def spill(self, queue_id: i64, ref: ChunkRef, gone: list[tuple[int, int]]) -> None:
+        """Append that a durable chunk holds a queue's messages; of them `gone` are gone already."""
+        writer = _scratch(RECORD_HEAD_BYTES)
+        write_i64_le(writer, queue_id)
+        write_chunk_ref(writer, ref)
+        for first, last in gone:
+            write_i64_le(writer, first)
+            write_i64_le(writer, last)
+        self._flush_acks()
+        self._append(writer, RECORD_HEAD_BYTES, SPILL, b"")
 
     # -- definitions and marks ---------------------------------------------------------------------
 

@@ -42,6 +42,34 @@ class RangeSet:
         self._firsts[low:high] = [int(first)]
         lasts[low:high] = [int(last)]
 
+    def remove(self, first: i64, last: i64) -> None:
+        """Take the numbers from `first` to `last` out of the set."""
+        firsts = self._firsts
+        lasts = self._lasts
+        low = bisect_left(lasts, int(first))
+        high = bisect_right(firsts, int(last))
+        if low >= high:
+            return
+        kept_firsts: list[int] = []
+        kept_lasts: list[int] = []
+        if firsts[low] < first:
+            kept_firsts.append(firsts[low])
+            kept_lasts.append(int(first) - 1)
+        if lasts[high - 1] > last:
+            kept_firsts.append(int(last) + 1)
+            kept_lasts.append(lasts[high - 1])
+        firsts[low:high] = kept_firsts
+        lasts[low:high] = kept_lasts
+
+    def within(self, first: i64, last: i64) -> list[tuple[int, int]]:
+        """Return the parts of the set that lie from `first` to `last`, as ranges."""
+        found: list[tuple[int, int]] = []
+        at = bisect_left(self._lasts, int(first))
+        while at < len(self._firsts) and self._firsts[at] <= last:
+            found.append((max(self._firsts[at], int(first)), min(self._lasts[at], int(last))))
+            at += 1
+        return found
+
     def has(self, number: i64) -> bool:
         """Tell whether `number` is in the set."""
         at = bisect_right(self._firsts, int(number)) - 1

@@ -42,6 +42,8 @@ Payloads by kind (`string` = u8 length and bytes; `table` = AMQP field table):
     consumer offset      u64 queue | string consumer | u64 offset
     publisher sequence   u64 queue | string publisher | u64 sequence
     checkpoint           u64 generation | 16 bytes uuid, or none
+    spill                u64 queue | reference to a chunk (`chunk_record.py`) | n times (u64 first,
+                         u64 last): what of it is gone already
     clean stop           i64 time in ms
 
     message              i64 timestamp in ms | u8 flags (1 = persistent, 2 = dead-lettered) |
@@ -81,6 +83,7 @@ CONSUMER_OFFSET: Final = 10
 PUBLISHER_SEQUENCE: Final = 11
 CHECKPOINT: Final = 12
 CLEAN_STOP: Final = 13
+SPILL: Final = 14
 
 SNAPSHOT: Final = 32
 COUNTER: Final = 33
@@ -131,7 +134,7 @@ class Damaged(Exception):
 
 def is_kind(kind: i64) -> bool:
     """Tell whether there is such a kind of record."""
-    return DEFINE <= kind <= CLEAN_STOP or SNAPSHOT <= kind <= CHUNK or kind == END
+    return DEFINE <= kind <= SPILL or SNAPSHOT <= kind <= CHUNK or kind == END
 
 
 def kind_name(kind: i64) -> str:

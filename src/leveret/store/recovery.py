@@ -22,7 +22,8 @@ from mypy_extensions import i64
 
 from leveret.chunk import Chunk, ChunkDamaged, RecordDamaged
 from leveret.limits import SLICE_MESSAGES
-from leveret.store.apply import Applier
+from leveret.store.apply import Applier, SpillCheck
+from leveret.store.chunk_record import read_chunk_ref
 from leveret.store.damage import Damage, quarantine_at_start
 from leveret.store.disk import Disk, StorageFailure
 from leveret.store.format import (
@@ -44,11 +45,11 @@ from leveret.store.segments import (
     check_chunk,
     read_chunk_bytes,
     segment_number,
-    segment_path,
+    temporary_number,
+    temporary_path,
 )
 from leveret.store.snapshot import (
     SnapshotHead,
-    read_chunk_ref,
     read_snapshot_head,
     snapshot_seed,
     state_generation,
@@ -83,6 +84,8 @@ class RecoveryReport:
         self.next_journal_file: i64 = 1
         self.next_generation: i64 = 1
         self.next_segment: i64 = 1
+        #: Segment files that the replayed journal names.
+        self.segments_spilled: set[int] = set()
         self.head = SnapshotHead(0, 1, 1, 0)
         self.segments_used: set[int] = set()
         self.segments_found: set[int] = set()
@@ -135,6 +138,9 @@ class Recovery:
         self._head = SnapshotHead(0, 1, 1, 0)
         self._durable: i64 = 0
         self._chunk_lost = False
+        #: Chunks that the journal names and that are damaged, by file and position.
+        self._spills_lost: set[tuple[int, int]] = set()
+        self._applier.spills = Spills(self)
 
     def run(self) -> Iterator[None]:
         """Recover; yield after each slice of `SLICE_MESSAGES` records."""
@@ -145,6 +151,15 @@ class Recovery:
             self._head = self._earlier_head()
         for _ in self._replay_journal():
             yield
+        if self._spills_lost and not self._chunk_lost:
+            # What it held may be told by an older part of the journal: all of it once more.
+            self._head = self._earlier_head()
+            report = self.report
+            report.groups = 0
+            report.records = 0
+            report.journal_bytes = 0
+            for _ in self._replay_journal():
+                yield
         self._sort_damages()
 
     # -- format and folders ------------------------------------------------------------------------
@@ -169,6 +184,11 @@ class Recovery:
             if number >= 0:
                 report.next_segment = max(report.next_segment, number + 1)
                 report.segments_found.add(number)
+            left = temporary_number(name)
+            if left >= 0:
+                # Its messages were not to outlive the process that wrote it.
+                report.next_segment = max(report.next_segment, left + 1)
+                disk.unlink(temporary_path(left))
 
     # -- snapshot ----------------------------------------------------------------------------------
 
@@ -274,23 +294,53 @@ class Recovery:
         ref = read_chunk_ref(data, at + 8)
         self.report.segments_used.add(int(ref.file_number))
         chunked = self._applier.chunked.setdefault(int(queue_id), RangeSet())
-        if not self._replay.chunk(queue_id, ref):
+        wanted = self._replay.chunk(queue_id, ref)
+        old = ref.file_number < self._head.newest_segment
+        if not wanted and (old or not self._replay.verifies(queue_id)):
+            # Where nothing else could tell its messages it is looked at when it is read.
             chunked.add(ref.first, ref.last)
             return 0
+        chunk = self._read_chunk(queue_id, ref)
+        if chunk is None:
+            self._lose_chunk(queue_id, ref)
+            return 0
+        if not wanted and not chunk.damaged():
+            chunked.add(ref.first, ref.last)
+            return ref.count
+        self._tell_chunk_messages(queue_id, ref, chunk, chunked)
+        return ref.count
+
+    def _read_chunk(self, queue_id: i64, ref: ChunkRef) -> Chunk | None:
+        """Return a chunk; None for one that is damaged or not there, which is noted."""
         raw = b""
         try:
             raw = read_chunk_bytes(self._disk, ref)
-            chunk = check_chunk(raw, ref, queue_id)
+            return check_chunk(raw, ref, queue_id)
         except (ChunkDamaged, StorageFailure) as error:
             if isinstance(error, StorageFailure) and error.verb != "open":
                 raise
             what = f"the chunk {ref.first}-{ref.last} of queue {queue_id}: {error}"
-            path = segment_path(int(ref.file_number))
-            self._keep(Damage(path, ref.position, ref.size, what, ref.count), raw)
-            self._lose_chunk(queue_id, ref)
-            return 0
-        self._tell_chunk_messages(queue_id, ref, chunk, chunked)
-        return ref.count
+            self._keep(Damage(ref.path, ref.position, ref.size, what, ref.count), raw)
+            return None
+
+    def spill_is_whole(self, queue_id: i64, ref: ChunkRef, gone: RangeSet) -> bool:
+        """Look at a chunk that the journal names; one that is damaged is noted once."""
+        place = (int(ref.file_number), int(ref.position))
+        if place in self._spills_lost:
+            return False
+        told = self._applier.chunked.get(int(queue_id))
+        if told is not None and told.has(ref.first):
+            return True
+        chunk = self._read_chunk(queue_id, ref)
+        broken = chunk.damaged() if chunk is not None else []
+        if chunk is not None and not broken:
+            self.report.segments_spilled.add(place[0])
+            return True
+        self._spills_lost.add(place)
+        if chunk is not None:
+            self._keep_lost(queue_id, ref, chunk, [str(sequence) for sequence in broken])
+            self._tell_rows(queue_id, chunk, gone, RangeSet())
+        return False
 
     def _tell_chunk_messages(
         self, queue_id: i64, ref: ChunkRef, chunk: Chunk, chunked: RangeSet
@@ -299,12 +349,20 @@ class Recovery:
 
         All its sequences but those count as `chunked`: what lies between them is gone.
         """
-        first: i64 = ref.first
-        acked = self._acked.get(int(queue_id))
+        lost = self._tell_rows(queue_id, chunk, self._acked.get(int(queue_id)), chunked)
+        if lost:
+            self._lose_chunk(queue_id, ref)
+            self._keep_lost(queue_id, ref, chunk, lost)
+
+    def _tell_rows(
+        self, queue_id: i64, chunk: Chunk, acked: RangeSet | None, chunked: RangeSet
+    ) -> list[str]:
+        """Tell the live messages of a chunk; return the sequences of those that do not check."""
+        first: i64 = chunk.first
         lost: list[str] = []
         for index in range(chunk.count):
             sequence = chunk.sequence(index)
-            if acked is not None and acked.has(sequence):
+            if not chunk.persistent(index) or (acked is not None and acked.has(sequence)):
                 continue
             try:
                 message = chunk.message(index)
@@ -321,13 +379,13 @@ class Recovery:
                 chunk.expiry_ms(index),
                 chunk.priority(index),
             )
-        chunked.add(first, ref.last)
-        if lost:
-            self._lose_chunk(queue_id, ref)
-            what = f"of queue {queue_id} the messages {', '.join(lost[:20])}"
-            path = segment_path(int(ref.file_number))
-            damage = Damage(path, ref.position, ref.size, what, len(lost))
-            self._keep(damage, chunk.data)
+        chunked.add(first, chunk.last)
+        return lost
+
+    def _keep_lost(self, queue_id: i64, ref: ChunkRef, chunk: Chunk, lost: list[str]) -> None:
+        """Note messages of a chunk that do not check."""
+        what = f"of queue {queue_id} the messages {', '.join(lost[:20])}"
+        self._keep(Damage(ref.path, ref.position, ref.size, what, len(lost)), chunk.data)
 
     def _lose_chunk(self, queue_id: i64, ref: ChunkRef) -> None:
         """Let the broker write the messages anew, and the journal tell what it still can."""
@@ -397,6 +455,9 @@ class Recovery:
 
     def _keep(self, damage: Damage, data: bytes) -> None:
         """Note damage and keep a copy of its bytes; of missing ones an empty file tells."""
+        for found in self._found:
+            if found.path == damage.path and found.position == damage.position:
+                return
         quarantine_at_start(self._disk, damage, data)
         self._found.append(damage)
 
@@ -421,3 +482,15 @@ class Recovery:
             file.close()
         self.bytes_read += len(data)
         return data
+
+
+@final
+class Spills(SpillCheck):
+    """Has the recovery look at the chunks that the journal names."""
+
+    def __init__(self, recovery: Recovery) -> None:
+        self._recovery = recovery
+
+    def whole(self, queue_id: i64, ref: ChunkRef, gone: RangeSet) -> bool:
+        """Tell whether the chunk is where it should be, and true; `gone` is gone from it."""
+        return self._recovery.spill_is_whole(queue_id, ref, gone)

@@ -30,6 +30,7 @@ from abc import ABC, abstractmethod
 from mypy_extensions import i64, mypyc_attr
 
 from leveret.message import Message
+from leveret.store.ranges import RangeSet
 from leveret.store.segments import ChunkRef
 
 
@@ -72,6 +73,14 @@ class Replay(ABC):
     def trim(self, queue_id: i64, first_offset: i64) -> None:
         """Let a stream begin at `first_offset`."""
 
+    @abstractmethod
+    def spill(self, queue_id: i64, ref: ChunkRef, gone: RangeSet) -> None:
+        """Learn that messages of a queue lie in a chunk; those in `gone` are gone.
+
+        What was told of them before need not be kept.  A chunk that lies where one lies that was
+        told already is the same one, or older: it is passed by.
+        """
+
     def consumer_offset(self, queue_id: i64, consumer: bytes, offset: i64) -> None:  # noqa: B027
         """Set how far a named consumer of a stream has come."""
 
@@ -95,7 +104,14 @@ class Replay(ABC):
 
     @abstractmethod
     def chunk(self, queue_id: i64, ref: ChunkRef) -> bool:
-        """Learn where older messages of a queue lie; return True to be given them now."""
+        """Learn where older messages of a queue lie; return True to be given them now.
+
+        Of one that turns out to be damaged what can be read is told in any case.
+        """
+
+    def verifies(self, queue_id: i64) -> bool:
+        """Tell whether the queue's newest chunks are to be looked at now, not when read."""
+        return True
 
     def chunk_lost(self, queue_id: i64, ref: ChunkRef) -> None:  # noqa: B027
         """Learn that the chunk just told is damaged: neither it nor a later one is to be kept.

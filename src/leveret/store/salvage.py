@@ -22,7 +22,7 @@ from mypy_extensions import i64
 from leveret.chunk import NEVER, Chunk, ChunkDamaged, RecordDamaged
 from leveret.message import Message
 from leveret.store.catalog import number
-from leveret.store.checkpoint import CheckpointOutput, CheckpointSource, CheckpointStore
+from leveret.store.checkpoint import CheckpointOutput, CheckpointSource, CheckpointStore, NewChunk
 from leveret.store.checkpoint_files import CheckpointFiles
 from leveret.store.disk import Disk, StorageFailure
 from leveret.store.format import FORMAT_PATH, open_format
@@ -31,7 +31,7 @@ from leveret.store.journal import Journal
 from leveret.store.journal_files import JournalFiles
 from leveret.store.recovery import RecoveryReport
 from leveret.store.segment_walk import read_what_can_be
-from leveret.store.segments import ChunkRef, segment_path
+from leveret.store.segments import segment_path
 from leveret.store.survey import Survey
 
 #: Where messages go whose queue no record explains, as at a start: this and the queue's id.
@@ -81,7 +81,7 @@ class Salvage(CheckpointSource):
                 return True
         return False
 
-    def chunked(self, queue_id: i64, ref: ChunkRef) -> None:
+    def chunked(self, chunk: NewChunk) -> None:
         """Need not know."""
 
     def _hand_over(self, out: CheckpointOutput) -> Iterator[None]:

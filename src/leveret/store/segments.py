@@ -1,6 +1,7 @@
 """Segment files: where chunks lie, and how one is found again.
 
     segments/<number>.seg    chunks, one after the other, each beginning at a multiple of 8
+    segments/<number>.tmp    the same, of messages that do not outlive the process
 
 A file has no header: each chunk names its owner and its size, so that a manifest that is lost can
 be told anew.  Chunks are never changed; a file goes when no kept snapshot refers to it.
@@ -16,7 +17,7 @@ from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
-from leveret.chunk import Chunk, ChunkDamaged
+from leveret.chunk import NEVER, Chunk, ChunkBuilder, ChunkDamaged
 from leveret.store.disk import Disk, StorageFailure
 from leveret.store.format import SEGMENTS_DIR
 
@@ -26,16 +27,50 @@ def segment_path(number: int) -> str:
     return f"{SEGMENTS_DIR}/{number:016d}.seg"
 
 
+def temporary_path(number: int) -> str:
+    """Return the path of the file `number` of messages that do not outlive the process."""
+    return f"{SEGMENTS_DIR}/{number:016d}.tmp"
+
+
 def segment_number(name: str) -> int:
     """Return the number of the segment file called `name`, or -1 if it is not one."""
-    stem = name.removesuffix(".seg")
+    return _number(name, ".seg")
+
+
+def temporary_number(name: str) -> int:
+    """Return the number of the temporary file called `name`, or -1 if it is not one."""
+    return _number(name, ".tmp")
+
+
+def _number(name: str, suffix: str) -> int:
+    stem = name.removesuffix(suffix)
     return int(stem) if stem != name and len(stem) == 16 and stem.isdecimal() else -1
+
+
+@final
+class SegmentNumbers:
+    """Hands out the numbers of new files; none is used twice."""
+
+    def __init__(self, first: i64) -> None:
+        #: The least number that no file has.
+        self.next: i64 = first
+
+    def take(self) -> i64:
+        """Return a number that no file has."""
+        number = self.next
+        self.next = number + 1
+        return number
 
 
 @final
 @mypyc_attr(acyclic=True)
 class ChunkRef:
-    """Where a chunk lies and what it spans: sequences `first` to `last`, `count` messages."""
+    """Where a chunk lies and what it spans: sequences `first` to `last`, `count` messages.
+
+    Of the persistent ones among them it knows the number, the bytes and the bytes of the bodies;
+    `min_expiry` is the least deadline of its own that a message has, in ms or NEVER, `count_max`
+    the greatest delivery count.  `temporary` tells that the file goes with the process.
+    """
 
     def __init__(
         self,
@@ -47,6 +82,12 @@ class ChunkRef:
         count: i64,
         min_timestamp: i64,
         max_timestamp: i64,
+        persistent: i64 = 0,
+        persistent_bytes: i64 = 0,
+        persistent_bodies: i64 = 0,
+        min_expiry: i64 = NEVER,
+        count_max: i64 = 0,
+        temporary: bool = False,
     ) -> None:
         self.file_number: Final[i64] = file_number
         self.position: Final[i64] = position
@@ -56,9 +97,43 @@ class ChunkRef:
         self.count: Final[i64] = count
         self.min_timestamp: Final[i64] = min_timestamp
         self.max_timestamp: Final[i64] = max_timestamp
+        self.persistent: Final[i64] = persistent
+        self.persistent_bytes: Final[i64] = persistent_bytes
+        self.persistent_bodies: Final[i64] = persistent_bodies
+        self.min_expiry: Final[i64] = min_expiry
+        self.count_max: Final[i64] = count_max
+        self.temporary: Final = temporary
+
+    @property
+    def path(self) -> str:
+        """The path of the file."""
+        number = int(self.file_number)
+        return temporary_path(number) if self.temporary else segment_path(number)
 
     def __repr__(self) -> str:
         return f"<chunk {self.first}-{self.last} at {self.file_number}:{self.position}>"
+
+
+def chunk_ref(
+    builder: ChunkBuilder, file_number: i64, position: i64, size: i64, temporary: bool = False
+) -> ChunkRef:
+    """Return the reference to the chunk that `builder` made, `size` bytes at that place."""
+    return ChunkRef(
+        file_number,
+        position,
+        size,
+        builder.first,
+        builder.last,
+        builder.count,
+        builder.min_timestamp,
+        builder.max_timestamp,
+        builder.persistent,
+        builder.persistent_bytes,
+        builder.persistent_bodies,
+        builder.min_expiry,
+        builder.count_max,
+        temporary,
+    )
 
 
 def read_chunk_bytes(disk: Disk, ref: ChunkRef) -> bytes:
@@ -66,7 +141,7 @@ def read_chunk_bytes(disk: Disk, ref: ChunkRef) -> bytes:
 
     Raises: StorageFailure: the disk failed, or the file is not there.
     """
-    file = disk.open(segment_path(int(ref.file_number)))
+    file = disk.open(ref.path)
     try:
         return file.read(int(ref.position), int(ref.size))
     finally:

@@ -8,12 +8,15 @@ for one of a journal.  Its records, besides define, requeue (a delivery count), 
 offset and publisher sequence, which are the journal's:
 
     snapshot    first: u64 generation | u64 replay_from_lsn, a group's number | u64 number of the
-                journal file in which that group is the first | i64 time in ms
+                journal file in which that group is the first | i64 time in ms | u64 first number
+                that a segment file of the previous generation's journal can have
     counter     string name | u64 value
     queue       u64 queue | u64 next sequence
     acked       u64 queue | n times (u64 first, u64 last)
     chunk       u64 queue | u64 file | u64 position | u64 size | u64 first sequence | u64 last |
-                u64 count | i64 least timestamp | i64 greatest timestamp
+                u64 count | i64 least timestamp | i64 greatest timestamp | u64 persistent ones |
+                u64 their bytes | u64 bytes of their bodies | i64 least expiry | u64 greatest
+                delivery count
     end         last: u64 number of records before it
 
 All of a queue's acked ranges come before its chunks.
@@ -29,6 +32,7 @@ from typing import Final, final
 
 from mypy_extensions import i32, i64
 
+from leveret.store.chunk_record import write_chunk_ref
 from leveret.store.definition import write_definition
 from leveret.store.format import STATE_DIR
 from leveret.store.record import (
@@ -75,12 +79,20 @@ class SnapshotHead:
     """What a snapshot's first record says."""
 
     def __init__(
-        self, generation: i64, replay_from_lsn: i64, journal_file: i64, time_ms: i64
+        self,
+        generation: i64,
+        replay_from_lsn: i64,
+        journal_file: i64,
+        time_ms: i64,
+        newest_segment: i64 = 0,
     ) -> None:
         self.generation: Final[i64] = generation
         self.replay_from_lsn: Final[i64] = replay_from_lsn
         self.journal_file: Final[i64] = journal_file
         self.time_ms: Final[i64] = time_ms
+        #: Segment files with lower numbers hold nothing that the journal before this snapshot,
+        #: as far as it is kept, could tell as well.
+        self.newest_segment: Final[i64] = newest_segment
 
 
 def read_snapshot_head(data: bytes, position: i64) -> SnapshotHead:
@@ -90,20 +102,7 @@ def read_snapshot_head(data: bytes, position: i64) -> SnapshotHead:
         read_i64_le(data, position + 8),
         read_i64_le(data, position + 16),
         read_i64_le(data, position + 24),
-    )
-
-
-def read_chunk_ref(data: bytes, position: i64) -> ChunkRef:
-    """Return the reference in a chunk record, behind the queue's id."""
-    return ChunkRef(
-        read_i64_le(data, position),
-        read_i64_le(data, position + 8),
-        read_i64_le(data, position + 16),
-        read_i64_le(data, position + 24),
         read_i64_le(data, position + 32),
-        read_i64_le(data, position + 40),
-        read_i64_le(data, position + 48),
-        read_i64_le(data, position + 56),
     )
 
 
@@ -123,6 +122,7 @@ class SnapshotWriter:
         write_i64_le(writer, head.replay_from_lsn)
         write_i64_le(writer, head.journal_file)
         write_i64_le(writer, head.time_ms)
+        write_i64_le(writer, head.newest_segment)
         self._add(SNAPSHOT, writer)
 
     def counter(self, name: str, value: i64) -> None:
@@ -159,14 +159,7 @@ class SnapshotWriter:
         """Add a chunk of a queue."""
         writer = BytesWriter()
         write_i64_le(writer, queue_id)
-        write_i64_le(writer, ref.file_number)
-        write_i64_le(writer, ref.position)
-        write_i64_le(writer, ref.size)
-        write_i64_le(writer, ref.first)
-        write_i64_le(writer, ref.last)
-        write_i64_le(writer, ref.count)
-        write_i64_le(writer, ref.min_timestamp)
-        write_i64_le(writer, ref.max_timestamp)
+        write_chunk_ref(writer, ref)
         self._add(CHUNK, writer)
 
     def delivery_count(self, queue_id: i64, sequence: i64, count: i64) -> None:

@@ -23,6 +23,7 @@ from mypy_extensions import i64
 
 from leveret.limits import SLICE_MESSAGES
 from leveret.store.apply import Applier
+from leveret.store.chunk_record import read_chunk_ref
 from leveret.store.damage import Damage
 from leveret.store.disk import Disk, StorageFailure
 from leveret.store.file_report import FileReport
@@ -42,7 +43,6 @@ from leveret.store.segment_survey import SegmentSurvey
 from leveret.store.segment_walk import read_what_can_be
 from leveret.store.snapshot import (
     SnapshotHead,
-    read_chunk_ref,
     read_snapshot_head,
     snapshot_seed,
     state_generation,

@@ -1,0 +1,127 @@
+"""What a queue has in chunks of an earlier start: pages, read when a consumer comes to them.
+
+A chunk is read at the start only where something has to be known of it that its reference does not
+say: which of its messages are gone, when some are; and what a queue keeps in memory in any case.
+
+Invariant: what is damaged is told to the quarantine, and costs what cannot be read.
+"""
+
+from __future__ import annotations
+
+from mypy_extensions import i64
+
+from leveret.broker.chunked import ChunkedQueue
+from leveret.broker.classic import ClassicQueue
+from leveret.broker.pages import Page, Pages
+from leveret.broker.retained import KEPT
+from leveret.broker.source import Returned
+from leveret.broker.turn import Damaged
+from leveret.chunk import Chunk, ChunkDamaged
+from leveret.store.ranges import RangeSet
+from leveret.store.segments import ChunkRef, check_chunk
+
+
+def restore_chunks(
+    queue: ChunkedQueue,
+    chunks: list[ChunkRef],
+    gone: RangeSet,
+    messages: dict[i64, Returned],
+    counts: dict[i64, i64],
+) -> list[Page]:
+    """Give a queue its chunks; return the pages, and add to `messages` what must be in memory."""
+    pages = Pages(queue) if isinstance(queue, ClassicQueue) else None
+    restored: list[Page] = []
+    for ref in sorted(chunks, key=_first):
+        dead = gone.count(ref.first, ref.last)
+        if dead == ref.last - ref.first + 1:
+            continue
+        in_memory = pages is None or _in_memory(queue, ref, counts)
+        page: Page | None = None
+        if pages is not None and not in_memory:
+            page = Page(pages, ref.first, ref.last)
+            page.restored = True
+            page.min_expiry = ref.min_expiry
+            page.min_timestamp = ref.min_timestamp
+        if page is not None and dead == 0:
+            page.waiting = ref.persistent
+            page.size = ref.persistent_bytes
+            page.bodies = ref.persistent_bodies
+        else:
+            chunk = _read(queue, ref)
+            if chunk is None:
+                continue
+            if page is None:
+                _take(queue, ref, chunk, gone, messages, counts)
+                continue
+            _measure(page, chunk, gone)
+        if page.waiting > 0:
+            page.stored = queue.stored.add(ref, page.waiting)
+            _forget(queue, ref, gone)
+            restored.append(page)
+    return restored
+
+
+def _first(ref: ChunkRef) -> int:
+    return int(ref.first)
+
+
+def _in_memory(queue: ChunkedQueue, ref: ChunkRef, counts: dict[i64, i64]) -> bool:
+    """Tell whether a chunk's messages belong in memory: by level, or kept after their acks."""
+    if queue.settings.priority_max > 0 or ref.count_max == KEPT:
+        return True
+    for sequence, count in counts.items():
+        if count == KEPT and ref.first <= sequence <= ref.last:
+            return True
+    return False
+
+
+def _read(queue: ChunkedQueue, ref: ChunkRef) -> Chunk | None:
+    """Return a chunk; None where it is damaged, which is noted."""
+    data = queue.turn.reader.read(ref)
+    try:
+        return check_chunk(data, ref, queue.queue_id)
+    except ChunkDamaged as damage:
+        what = f"queue '{queue.name}': the chunk {ref.first}-{ref.last}: {damage}"
+        queue.turn.damaged.append(Damaged(ref, data, what, ref.persistent))
+        return None
+
+
+def _take(
+    queue: ChunkedQueue,
+    ref: ChunkRef,
+    chunk: Chunk,
+    gone: RangeSet,
+    messages: dict[i64, Returned],
+    counts: dict[i64, i64],
+) -> None:
+    """Take a chunk's live messages into memory."""
+    broken = set(chunk.damaged())
+    if broken:
+        what = f"queue '{queue.name}': the messages {sorted(broken)[:20]} do not check"
+        queue.turn.damaged.append(Damaged(ref, chunk.data, what, len(broken)))
+    live: i64 = 0
+    for index in range(chunk.count):
+        sequence = chunk.sequence(index)
+        if chunk.persistent(index) and not gone.has(sequence) and int(sequence) not in broken:
+            count = counts.pop(sequence, chunk.delivery_count(index))
+            messages[sequence] = Returned(sequence, chunk.message(index), count)
+            live += 1
+    if live > 0:
+        queue.stored.add(ref, live)
+        _forget(queue, ref, gone)
+
+
+def _measure(page: Page, chunk: Chunk, gone: RangeSet) -> None:
+    """Count what waits in a page of which some is gone."""
+    for index in range(chunk.count):
+        if chunk.persistent(index) and not gone.has(chunk.sequence(index)):
+            properties, body = chunk.sizes(index)
+            page.waiting += 1
+            page.size += properties + body
+            page.bodies += body
+
+
+def _forget(queue: ChunkedQueue, ref: ChunkRef, gone: RangeSet) -> None:
+    """Remember what is gone of a chunk."""
+    for first, last in gone.within(ref.first, ref.last):
+        queue.stored.gone.add(first, last)

@@ -1,0 +1,113 @@
+"""Which messages of a queue lie in chunks on the disk, and which of those are gone.
+
+It says what has to survive, not what waits: a message in a stored chunk may wait in memory, be
+handed out, or wait on the disk alone (`pages.py`).
+
+Invariants: the chunks are in the order of their sequences and do not overlap; `gone` holds
+sequences of messages that lie in one of them and that the queue let go of; a chunk of which nothing
+is left is forgotten.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from typing import final
+
+from mypy_extensions import i64, mypyc_attr
+
+from leveret.store.ranges import RangeSet
+from leveret.store.segments import ChunkRef
+from leveret.store.spill import Spill
+
+
+@final
+@mypyc_attr(acyclic=True)
+class StoredChunk:
+    """One chunk; `live` of its messages are not gone."""
+
+    def __init__(self, ref: ChunkRef, live: i64) -> None:
+        self.ref: ChunkRef = ref
+        self.live: i64 = live
+        #: False once nothing of it is left.
+        self.kept = True
+
+
+@final
+class StoredChunks:
+    """The chunks of one queue."""
+
+    def __init__(self, spill: Spill) -> None:
+        self.items: list[StoredChunk] = []
+        self.gone = RangeSet()
+        #: The last sequence that lies in a chunk; 0 when none does.
+        self.through: i64 = 0
+        self._firsts: list[int] = []
+        self._spill = spill
+        #: Where a sequence was found last: acks mostly come in order.
+        self._place: i64 = 0
+
+    def add(self, ref: ChunkRef, live: i64) -> StoredChunk:
+        """Add a chunk; `live` of its messages are not gone."""
+        stored = StoredChunk(ref, live)
+        place = bisect_left(self._firsts, int(ref.first))
+        self._firsts.insert(place, int(ref.first))
+        self.items.insert(place, stored)
+        self.through = max(self.through, ref.last)
+        return stored
+
+    def find(self, sequence: i64) -> StoredChunk | None:
+        """Return the chunk in whose range a sequence lies, or None."""
+        items = self.items
+        place = self._place
+        if place < len(items):
+            stored = items[place]
+            if stored.ref.first <= sequence <= stored.ref.last:
+                return stored
+        place = bisect_right(self._firsts, int(sequence)) - 1
+        if place < 0:
+            return None
+        stored = items[place]
+        if sequence > stored.ref.last:
+            return None
+        self._place = place
+        return stored
+
+    def forget(self, sequence: i64) -> None:
+        """Take note that the queue let go of a message, wherever it lay."""
+        stored = self.find(sequence)
+        if stored is None:
+            return
+        stored.live -= 1
+        if stored.live <= 0:
+            self.remove(stored)
+        else:
+            self.gone.add(sequence, sequence)
+
+    def remove(self, stored: StoredChunk) -> None:
+        """Forget a chunk of which nothing is left."""
+        if not stored.kept:
+            return
+        stored.kept = False
+        ref = stored.ref
+        place = bisect_left(self._firsts, int(ref.first))
+        del self._firsts[place]
+        del self.items[place]
+        self.gone.remove(ref.first, ref.last)
+        self._spill.release(ref)
+        if not self.items:
+            self.through = 0
+
+    def clear(self) -> None:
+        """Forget all chunks."""
+        for stored in self.items:
+            stored.kept = False
+            self._spill.release(stored.ref)
+        self.items = []
+        self._firsts = []
+        self.gone = RangeSet()
+        self.through = 0
+
+    def parts(self, first: i64, last: i64) -> bool:
+        """Tell whether a chunk lies between two sequences."""
+        place = bisect_right(self._firsts, int(first))
+        return place < len(self._firsts) and self._firsts[place] < last

@@ -1,0 +1,36 @@
+"""The chunks on the disk, for the threads that write, read and keep them, and for those in a hurry.
+
+Invariant: a read that fails costs the chunk, as damage does; a write that fails costs the broker.
+"""
+
+from __future__ import annotations
+
+from leveret.broker.turn import ChunkReader
+from leveret.store.disk import Disk
+from leveret.store.segments import ChunkRef, read_if_readable
+from leveret.store.spill import SpillBatch
+from leveret.store.spill_files import SpillFiles
+
+
+class ChunkFiles(ChunkReader):
+    """The chunks of one data directory.  Each method is called by one thread at a time."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._spilled = SpillFiles(disk)
+
+    def write(self, batch: SpillBatch) -> None:
+        """Write chunks.  Raises: StorageFailure."""
+        self._spilled.write(batch)
+
+    def remove(self, numbers: list[int]) -> None:
+        """Remove temporary files.  Raises: StorageFailure."""
+        self._spilled.remove(numbers)
+
+    def read(self, ref: ChunkRef) -> bytes:
+        """Return a chunk's bytes, fewer where they cannot be read."""
+        return read_if_readable(self._disk, ref)
+
+    def close(self) -> None:
+        """Close the open files."""
+        self._spilled.close()

@@ -1,0 +1,79 @@
+"""The disk's side of spilled chunks: appended to their files, and synced where they must survive.
+
+Its methods run in a thread of their own, beside the one that syncs the journal, so that no confirm
+waits for megabytes of chunks.  Like the journal's files it gives up for good at the first failure.
+
+Invariant: when `write` returns, the chunks and their file's name are durable, or temporary.
+"""
+
+from __future__ import annotations
+
+from typing import final
+
+from mypy_extensions import i64
+
+from leveret.store.disk import Disk, File, StorageFailure
+from leveret.store.format import SEGMENTS_DIR
+from leveret.store.segments import segment_path, temporary_path
+from leveret.store.spill import SpillBatch
+
+
+@final
+class SpillFiles:
+    """Writes chunks.  One thread at a time calls it."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._files: dict[bool, File] = {}
+        self._numbers: dict[bool, i64] = {}
+        self._failure: StorageFailure | None = None
+
+    def write(self, batch: SpillBatch) -> None:
+        """Append the chunks of a batch to their file, and sync it unless it is temporary.
+
+        Raises: StorageFailure: nothing that depends on the chunks may be confirmed.
+        """
+        if self._failure is not None:
+            raise StorageFailure(
+                self._failure.verb, self._failure.path, "failed before", self._failure.errno
+            )
+        try:
+            file = self._file_for(batch)
+            file.append(batch.parts)
+            if not batch.temporary:
+                file.sync()
+        except StorageFailure as failure:
+            self._failure = failure
+            raise
+
+    def _file_for(self, batch: SpillBatch) -> File:
+        """Return the file of a batch; a new one's name is made durable."""
+        kind = batch.temporary
+        file = self._files.get(kind)
+        if file is not None and self._numbers[kind] == batch.file_number:
+            return file
+        if file is not None:
+            file.close()
+        number = int(batch.file_number)
+        path = temporary_path(number) if kind else segment_path(number)
+        file = self._disk.open(path, create=True)
+        file.truncate(0)
+        if not kind:
+            self._disk.fsync_dir(SEGMENTS_DIR)
+        self._files[kind] = file
+        self._numbers[kind] = batch.file_number
+        return file
+
+    def remove(self, numbers: list[int]) -> None:
+        """Remove temporary files that nothing uses.  Raises: StorageFailure."""
+        for number in numbers:
+            if self._files and self._numbers.get(True, -1) == number:
+                self._files.pop(True).close()
+                del self._numbers[True]
+            self._disk.unlink(temporary_path(number))
+
+    def close(self) -> None:
+        """Close the open files."""
+        for file in self._files.values():
+            file.close()
+        self._files.clear()
