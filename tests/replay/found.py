@@ -187,7 +187,7 @@ def _thrown_away(before: Image, after: Image) -> list[str]:
     kept = {data for path, data in after.files.items() if path.startswith(QUARANTINE_DIR)}
     for path, old in before.files.items():
         new = after.files.get(path)
-        if path == f"{FORMAT_PATH}.new":
+        if path == f"{FORMAT_PATH}.new" or path.endswith(".tmp"):
             continue
         if new is None:
             wrong.append(f"the recovery removed {path}")

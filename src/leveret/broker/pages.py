@@ -115,13 +115,14 @@ class Pages:
     def bound(self) -> None:
         """Keep what waits in memory within the window: begin to page, or write what is enough."""
         queue = self.queue
-        if self.active:
-            if self._measure_tail():
-                self._cut_tail()
+        held = queue.bytes_ready - self.away_bytes
+        held += queue.ready.memory_count() * MESSAGE_OVERHEAD_BYTES
+        if held <= queue.turn.window_bytes:
             return
-        held = queue.bytes_ready + queue.ready.count() * MESSAGE_OVERHEAD_BYTES
-        if held > queue.turn.window_bytes:
+        if not self.active:
             self._begin()
+        elif self._measure_tail():
+            self._cut_tail()
 
     def settle(self) -> None:
         """Write the tail, so that a checkpoint finds it in chunks."""

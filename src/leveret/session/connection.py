@@ -469,10 +469,7 @@ class Connection(Link):
     # -- publishers -------------------------------------------------------------------------------
 
     def check_publisher(self, recorded: bool) -> None:
-        """After each publish: halt while an alarm is on or too much waits for its sync.
-
-        A publish that was not `recorded` waits for no sync and adds nothing to what does.
-        """
+        """After each publish, `recorded` or not: halt while an alarm is on or too much waits."""
         if recorded and self.turn.journal.unsynced_bytes > UNSYNCED_BYTES_MAX:
             self.halted |= HALT_SYNC
             self.turn.wait(self, self.turn.journal.durable_group + 1)
