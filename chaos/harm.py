@@ -107,7 +107,8 @@ def _in_chunks(harm: Harm, data: bytes) -> tuple[set[str], int]:
     """Return what the chunks that are hit hold; of one bit behind its columns one message."""
     starts = [found.start() for found in re.finditer(CHUNK_MAGIC, data)]
     cost: set[str] = set()
-    for start, end in zip(starts, [*starts[1:], len(data)], strict=True):
+    ends = [*starts[1:], len(data)]
+    for start, end in zip(starts, ends, strict=False):
         hit = harm.kind == MISSING or (
             end > harm.at if harm.kind == CUT else start <= harm.at < end
         )

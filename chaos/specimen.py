@@ -154,11 +154,11 @@ class Maker:
             self.govern(Api(self.specimen.directory / "management.sock"))
             for _ in range(3):
                 with self.opened(broker) as connection:
-                    self.fill(connection, 40_000)
+                    self.fill_to_checkpoint(connection)
                     self.take(connection, "holes", 3)
                 broker.crash()
             with self.opened(broker) as connection:
-                self.fill(connection, 60_000)
+                self.fill_to_checkpoint(connection)
             broker.kill()
         with BrokerProcess(self.specimen.directory, settings=windows) as broker:
             with self.opened(broker) as connection:
@@ -197,6 +197,17 @@ class Maker:
         ):
             assert api.change("PUT", path, body) == 201
         api.close()
+
+    def fill_to_checkpoint(self, connection: raw.Connection) -> None:
+        """Publish until the broker has taken one more checkpoint."""
+        before = self.generation()
+        while self.generation() == before:
+            self.fill(connection, 5_000)
+
+    def generation(self) -> int:
+        """The number of the newest snapshot, 0 without one."""
+        names = [path.name for path in (self.specimen.directory / "state").iterdir()]
+        return max((int(name) for name in names if name.isdecimal()), default=0)
 
     def fill(self, connection: raw.Connection, size: int) -> None:
         """Publish so many bytes to every queue and exchange in turn, and have them confirmed."""

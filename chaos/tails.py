@@ -41,7 +41,7 @@ def run(runs: int, seed: int, say: Callable[[str], None]) -> list[Row]:
 
 def cuts(specimen: Specimen, folder: str, count: int) -> list[Harm]:
     """Return cuts of the newest file in a folder: all places of its tail, or so many of them."""
-    path = max((specimen.directory / folder).iterdir())
+    path = max(path for path in (specimen.directory / folder).iterdir() if path.stat().st_size)
     # Behind the last group of a journal there may be zeros, and a cut there loses nothing.
     size = len(path.read_bytes().rstrip(b"\0"))
     tail = min(size, TAIL_BYTES)
