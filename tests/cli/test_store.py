@@ -11,18 +11,23 @@ import pytest
 from broker_process import BrokerProcess
 from command_process import run_leveret
 from data_dirs import (
+    SMALL,
     Filled,
+    body,
     bytes_of,
     copy_of,
     definitions_of,
     fill,
     flip,
+    publish,
     read_stream,
     started,
     take_all,
 )
+from leveret.client.blocking import Channel, connect
 from leveret.store.disk import DiskLocked, ReadDisk, RealDisk
 from leveret.store.survey import Survey
+from leveret.wire.properties import BasicProperties
 
 
 @pytest.fixture(scope="module")
@@ -354,3 +359,97 @@ def test_a_dump_is_filtered(filled: Filled, data: Path) -> None:
 def test_damage_is_dumped_as_such(data: Path) -> None:
     flip(data / "segments" / "0000000000000001.seg", 3)
     assert dump(data, "--segments")[0]["kind"] == "damage"
+
+
+# -- queues of all kinds ---------------------------------------------------------------------------
+
+KINDS: dict[str, dict[str, object]] = {
+    "plain": {},
+    "levels": {"x-max-priority": 5},
+    "counted": {"x-queue-type": "quorum", "x-delivery-limit": 20},
+    "kept": {"x-retain-acked": "1D"},
+    "keyed": {"x-deduplication-header": "key"},
+}
+
+
+def publish_round(channel: Channel, first: int) -> None:
+    """Publish to queues of all kinds, and to what makes checkpoints come."""
+    for number in range(first, first + 6):
+        for queue in KINDS:
+            properties = BasicProperties(
+                delivery_mode=2,
+                priority=number % 4,
+                expiration="7200000" if number % 2 else None,
+                headers={"key": f"k{number}"},
+            )
+            channel.publish_nowait(body(queue, number), "", queue, properties)
+        delayed = BasicProperties(delivery_mode=2, headers={"x-delay": 3_600_000 + number})
+        channel.publish_nowait(body("delayed", number), "later", "plain", delayed)
+    channel.wait_for_confirms()
+    publish(channel, "filler", first, 200)
+    take_all(channel, "filler")
+    publish(channel, "filler", first, 200)
+
+
+def fill_all_kinds(data: Path) -> None:
+    """Let a broker fill queues of all kinds and kill it."""
+    with BrokerProcess(data, settings=SMALL) as broker, connect(broker.uri) as connection:
+        channel = connection.channel()
+        channel.confirm_select()
+        channel.queue_declare("filler", durable=True)
+        for queue, arguments in KINDS.items():
+            channel.queue_declare(queue, durable=True, arguments=arguments)
+        delays = {"x-delayed-type": "direct"}
+        channel.exchange_declare("later", "x-delayed-message", durable=True, arguments=delays)
+        channel.queue_bind("plain", "later", "plain")
+        for first in (0, 100, 200):
+            publish_round(channel, first)
+            for queue in KINDS:
+                taken = [channel.get(queue) for _ in range(3)]
+                for message in taken[1:]:
+                    assert message is not None
+                    message.reject(requeue=True)
+                assert taken[0] is not None
+                taken[0].ack()
+        publish(channel, "filler", 0, 1)
+        broker.kill()
+
+
+def drained(data: Path) -> dict[str, object]:
+    """Return all that a broker on a directory gives."""
+    found: dict[str, object] = {}
+    with started(data) as (_, channel):
+        listed = run_leveret("ctl", "--data-dir", data, "list_delayed", "later", "--format", "json")
+        found["delayed"] = json.loads(listed.stdout)
+        channel.confirm_select()
+        again = BasicProperties(delivery_mode=2, headers={"key": "k205"})
+        channel.publish(b"again", "", "keyed", again)
+        for queue in ("filler", *KINDS):
+            given: list[object] = []
+            while (message := channel.get(queue)) is not None:
+                fields = BasicProperties.FIELDS
+                properties = [getattr(message.properties, name) for name in fields]
+                given.append((message.body, properties, message.redelivered))
+                message.ack()
+            found[queue] = given
+        rewound = run_leveret(
+            "ctl", "--data-dir", data, "rewind_queue", "kept", "2020-01-01T00:00:00Z"
+        )
+        assert rewound.returncode == 0
+        found["rewound"] = rewound.stdout
+        found["definitions"] = definitions_of(data)
+    return found
+
+
+def test_a_salvage_gives_what_the_directory_itself_would_give(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    fill_all_kinds(data)
+    assert_whole(data)
+    code, found = salvage(data, tmp_path / "new")
+    assert (code, found["orphans"]) == (0, [])
+    assert_whole(tmp_path / "new")
+    itself, salvaged = drained(data), drained(tmp_path / "new")
+    for what, expected in itself.items():
+        assert salvaged[what] == expected, what
+    assert len(str(itself["delayed"])) > 1000
+    assert itself["rewound"] != b"0\n"

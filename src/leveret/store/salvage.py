@@ -33,6 +33,7 @@ from leveret.store.recovery import RecoveryReport
 from leveret.store.segment_walk import read_what_can_be
 from leveret.store.segments import segment_path
 from leveret.store.survey import Survey
+from leveret.wire.properties import property_expiration
 
 #: Where messages go whose queue no record explains, as at a start: this and the queue's id.
 ORPHANS: Final = "leveret.recovered."
@@ -198,7 +199,8 @@ def rows_of(disk: Disk, queue: Holding) -> Iterator[Row]:
             held = queue.messages[sequence]
             if sequence > done and not queue.is_gone(sequence) and held.message is not None:
                 done = sequence
-                yield Row(sequence, held.message, queue.counts.get(sequence, 0), NEVER, 0)
+                count = queue.counts.get(sequence, 0)
+                yield Row(sequence, held.message, count, _expiry_of(held.message), 0)
         elif heap:
             found, slot = heapq.heappop(heap)
             if found > done:
@@ -238,6 +240,14 @@ def _push(cursors: dict[int, _Cursor], heap: list[tuple[int, int]], slot: int) -
         heapq.heappush(heap, (int(sequence), slot))
     else:
         del cursors[slot]
+
+
+def _expiry_of(message: Message) -> i64:
+    """Return when a message expires by its own expiration, in ms, or NEVER."""
+    text = property_expiration(message.properties)
+    if text is None or not text.isdecimal():
+        return NEVER
+    return message.timestamp_ms + int(text)
 
 
 def _first_of(place: Place) -> int:
