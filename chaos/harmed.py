@@ -23,7 +23,7 @@ from chaos.board import Row
 from chaos.forks import booted, prepare, started
 from chaos.harm import MISSING, Harm, is_boundary, may_cost
 from chaos.judging import Verdict, judge
-from chaos.specimen import Specimen, copied
+from chaos.specimen import WINDOW_BYTES, Specimen, copied
 from leveret.store.disks.recording import Image
 
 #: One boot of so many is by a child with a directory and sockets, and by a process of its own.
@@ -135,7 +135,7 @@ class Trial:
         data = files.pop(harm.path)
         if harm.kind != MISSING:
             files[harm.path] = harm.on(data)
-        boot, reading, kept = in_memory.boot(Image(files, self.image.folders))
+        boot, reading, kept = in_memory.boot(Image(files, self.image.folders), WINDOW_BYTES)
         return self._need_copy(harm, judge(self.specimen, boot, reading, said_all=True), kept=kept)
 
     @staticmethod

@@ -32,11 +32,14 @@ def image_of(specimen: Specimen) -> Image:
     )
 
 
-def boot(image: Image) -> tuple[Boot, Reading, bool]:
-    """Boot on an image and read all of it; tell too whether something is in quarantine."""
+def boot(image: Image, window_bytes: int) -> tuple[Boot, Reading, bool]:
+    """Boot on an image and read all of it; tell too whether something is in quarantine.
+
+    `window_bytes` of each queue are held in memory, as far as the core sees.
+    """
     disk = RecordingDisk(image)
     try:
-        node = Node(disk)
+        node = Node(disk, window_bytes=window_bytes)
     except StorageFailure as failure:
         refused = str(failure)
         return Boot(0, {}, lambda: refused), Reading(problems=[refused]), False

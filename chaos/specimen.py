@@ -23,7 +23,6 @@ from broker_process import BrokerProcess
 from chaos.forks import READER, Boot, booted
 from chaos.reading import Content, Reading, read_all
 from http_api import Api
-from leveret.config import Settings
 from raw_codec import content, method, properties
 
 URGENT: Final = "urgent"
@@ -43,24 +42,17 @@ WAYS: Final = (
     ("", STREAM, (STREAM,)),
 )
 
-#: Small windows, so that most of a queue lies in chunks, where there is such a setting; and no
-#: ballast, which is zeros.
-WINDOWS: Final = {
-    "queue_window_bytes": "16384",
-    "memory_window_bytes": "1048576",
-    "ballast_bytes": "0",
-}
+#: A small window, so that most of a queue lies on the disk only.
+WINDOW_BYTES: Final = 16_384
+
+#: The settings of all brokers on a specimen: no ballast, which is zeros.
+SETTINGS: Final = {"queue_window_bytes": str(WINDOW_BYTES), "ballast_bytes": "0"}
 
 #: A journal so short that a checkpoint follows every 64 KiB.
 SHORT: Final = {"journal_bytes_max": "65536"}
 
 #: The sizes of bodies: of one frame and of more, in the journal's records and as columns.
 SIZES: Final = (0, 30, 30, 200, 200, 800, 800, 3000)
-
-
-def known_settings(wanted: dict[str, str]) -> dict[str, str]:
-    """Return those of the settings that this broker has."""
-    return {name: value for name, value in wanted.items() if name in Settings.model_fields}
 
 
 @dataclass
@@ -81,7 +73,7 @@ class Specimen:
     @property
     def settings(self) -> dict[str, str]:
         """The settings under which it is booted."""
-        return known_settings(WINDOWS)
+        return dict(SETTINGS)
 
     @property
     def confirmed(self) -> int:
