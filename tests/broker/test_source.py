@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leveret.broker.source import NOTHING, Returned, Returns, Window
+from leveret.broker.source import NOTHING, Returned, Returns, Window, window_of
 from leveret.message import Address, Message
 
 #: Taken places at which a window begins to move its messages (`source._COMPACT_AT`).
@@ -168,3 +168,35 @@ def test_returns_come_by_their_old_places(
         else:
             both.take()
         both.check()
+
+
+def recovered(*sequences: int) -> list[Returned]:
+    """Messages as recovery hands them over."""
+    return [Returned(sequence, message(sequence), 0) for sequence in sequences]
+
+
+@given(st.sets(st.integers(5, 40), min_size=1), st.integers(0, 20))
+def test_recovered_messages_become_a_window_where_they_lie_close(
+    found: set[int], more: int
+) -> None:
+    sequences = sorted(found)
+    end = sequences[-1] + 1 + more
+    window = window_of(recovered(*sequences), end)
+    if end - sequences[0] > 2 * len(sequences):
+        assert window is None
+        return
+    assert window is not None
+    assert window.count() == len(sequences)
+    assert window.append(message(end)) == end
+    taken = []
+    while (first := window.first()) != NOTHING:
+        assert number_of(window.take()) == first
+        taken.append(first)
+    assert taken == [*sequences, end]
+
+
+def test_none_or_what_came_back_before_is_no_window() -> None:
+    assert window_of([], 7) is None
+    back = recovered(1, 2, 3)
+    back[1].count = 1
+    assert window_of(back, 4) is None

@@ -576,8 +576,8 @@ class ClassicQueue(ChunkedQueue):
             self.note_deadline(
                 deadline_of(item.message, self.settings.message_ttl_ms), item.sequence
             )
-        self.bytes_ready = size
-        self.bodies_ready = bodies
+        self.bytes_ready += size
+        self.bodies_ready += bodies
         self.turn.held_bytes += size
         self.turn.held_messages += held
         if unclean:
@@ -587,7 +587,7 @@ class ClassicQueue(ChunkedQueue):
             self.mark()
 
     def restore_pages(self, restored: list[Page], counts: dict[i64, i64]) -> None:
-        """Add what waits on the disk since before the start; `restore` was called."""
+        """Add what waits on the disk since before the start; `restore` comes after it."""
         if not restored:
             return
         self.ready.pages = restored[0].pages

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from leveret.broker.expiry import deadline_of, own_expiry
-from leveret.broker.source import NOTHING, TAKEN, Returned, Window
+from leveret.broker.source import NOTHING, TAKEN, Returned, Window, window_of
 from leveret.broker.stored import StoredChunk
 from leveret.broker.turn import ChunkWanted, Damaged
 from leveret.chunk import NEVER, ROW_BYTES, Chunk, ChunkBuilder, ChunkDamaged
@@ -552,6 +552,20 @@ class Pages:
         self.counts = {}
         self._peeked = None
         self._peeked_items = {}
+
+    def fill_front(self, returned: list[Returned]) -> list[Returned]:
+        """Take those of the recovered messages that come before the pages; return the others."""
+        count: i64 = 0
+        first = self.items[self.head].first
+        while count < len(returned) and returned[count].sequence < first:
+            count += 1
+        if count == 0:
+            return returned
+        window = window_of(returned[:count], returned[count - 1].sequence + 1)
+        if window is None:
+            return returned
+        self.front = window
+        return returned[count:]
 
     def restore(self, restored: list[Page], counts: dict[i64, i64]) -> None:
         """Start with pages on the disk, in the order of the sequences."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from mypy_extensions import i64
 
-from leveret.broker.source import NOTHING, Returned, Returns, Window
+from leveret.broker.source import NOTHING, Returned, Returns, Window, window_of
 from leveret.message import Message
 
 if TYPE_CHECKING:
@@ -158,7 +158,18 @@ class Ready:
             self.pages.clear()
 
     def fill(self, returned: list[Returned], next_sequence: i64) -> None:
-        """Start with messages in the order of their sequences, all below `next_sequence`."""
+        """Start with messages in the order of their sequences, all below `next_sequence`.
+
+        Pages are there before.
+        """
+        pages = self.pages
+        if pages is not None and pages.active:
+            returned = pages.fill_front(returned)
+        else:
+            window = window_of(returned, next_sequence)
+            if window is not None:
+                self.window = window
+                return
         self.returns.fill(returned)
         self.window.restart(next_sequence)
 

@@ -408,9 +408,10 @@ class Restore(Replay):
                 queue.restore_message(item.sequence, item.message)
             queue.restore_end(restored.first_offset, restored.next_sequence)
         elif isinstance(queue, ChunkedQueue):
-            queue.restore(messages, max(restored.next_sequence, 1), unclean)
             if isinstance(queue, ClassicQueue):
                 queue.restore_pages(pages, restored.counts)
+            queue.restore(messages, max(restored.next_sequence, 1), unclean)
+            if isinstance(queue, ClassicQueue):
                 self.restored += queue.ready_count() - len(messages)
                 queue.redelivered_below = max(queue.redelivered_below, restored.redelivered_below)
                 if queue.deduplication is not None:
