@@ -36,6 +36,7 @@ from leveret.store.checkpoint import (
     CheckpointOutput,
     CheckpointSource,
     CheckpointStore,
+    CheckpointWork,
     NewChunk,
 )
 from leveret.store.checkpoint_files import CheckpointFiles
@@ -45,6 +46,7 @@ from leveret.store.journal import Group, Journal
 from leveret.store.journal_files import JournalFiles
 from leveret.store.recovery import recover
 from leveret.store.segments import ChunkRef, read_if_readable
+from leveret.store.spill import SpillBatch
 from leveret.store.spill_files import SpillFiles
 from raw import CAPABILITIES, Method
 from raw_codec import PROTOCOL_HEADER, WITH_CONTENT, method
@@ -175,6 +177,9 @@ class Node:
         self.sealed: Callable[[int], None] = _ignore
         self.checkpoint_files = CheckpointFiles(self.disk)
         self.checkpoint: Checkpoint | None = None
+        #: What found no room on the disk, and is to be written again.
+        self.work: CheckpointWork | None = None
+        self.batch: SpillBatch | None = None
         if begin:
             self._begin()
 
@@ -233,9 +238,11 @@ class Node:
 
     def write_spilled(self) -> None:
         """Write the chunks that queues have no memory for.  Raises: StorageFailure."""
-        while self.spill.waits:
-            batch = self.spill.take()
+        while self.spill.waits or self.batch is not None:
+            # One that found no room is written again by the next call.
+            self.batch = batch = self.batch or self.spill.take()
             self.spill_files.write(batch)
+            self.batch = None
             self.spill.written(batch)
         self.spill_files.remove(self.spill.take_unused())
 
@@ -276,9 +283,11 @@ class Node:
             source = Slices(BrokerCheckpoint(self.broker), items)
             now_ms = self.clock.wall_ms()
             self.checkpoint = self.checkpoints.begin(self.journal, source, now_ms)
-        work = self.checkpoint.step()
+        work = self.work or self.checkpoint.step()
         if work is not None:
+            self.work = work
             self.checkpoint_files.run(work)
+            self.work = None
         elif self.checkpoint.done:
             self.checkpoint = None
             return True

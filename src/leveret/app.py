@@ -46,10 +46,11 @@ from leveret.server.start_progress import StartProgress
 from leveret.session.connection import Connection
 from leveret.session.settings import SessionSettings, Tokens
 from leveret.store.ballast import Ballast
-from leveret.store.checkpoint import CheckpointStore
+from leveret.store.checkpoint import CheckpointStore, CheckpointWork
 from leveret.store.checkpoint_files import CheckpointFiles
 from leveret.store.damage import Damage, quarantine
 from leveret.store.disk import DiskFull, RealDisk, StorageFailure
+from leveret.store.format import JOURNAL_DIR
 from leveret.store.journal import Group, Journal
 from leveret.store.journal_files import JournalFiles
 from leveret.store.recovery import Recovery, RecoveryReport
@@ -373,7 +374,9 @@ class Node:
 
     def _no_room(self, full: DiskFull) -> None:
         """Wait for room; but who starts or stops cannot wait for ever."""
-        if self._started and not self._stopping.is_set():
+        if not full.path.startswith(JOURNAL_DIR):
+            self._space.no_room_for_chunks(full)
+        elif self._started and not self._stopping.is_set():
             self._space.no_room(full)
         else:
             self._failed(full)
@@ -402,7 +405,7 @@ class Node:
 
     def _checkpoint_ended(self) -> None:
         """Look at the room that a checkpoint gave back."""
-        self._space.owed_bytes = 0
+        self._space.checkpoint_ended()
         self._space.look(self._threads.sync, self.runner.run)
 
     def _judge_journal(self) -> None:
@@ -418,9 +421,16 @@ class Node:
             self._space.owed_bytes = int(self.broker.checkpoint_bytes())
             self.runner.begin_checkpoint(
                 self._checkpoints.begin(journal, source, self.clock.wall_ms()),
-                self._checkpoint_files.run,
+                self._write_checkpoint,
             )
             self.runner.run()
+
+    def _write_checkpoint(self, work: CheckpointWork) -> None:
+        """Do a checkpoint's work if that leaves enough room; in the sync thread."""
+        size = work.size
+        self._space.check_checkpoint(size)
+        self._checkpoint_files.run(work)
+        self._space.owed_bytes = max(0, self._space.owed_bytes - size)
 
     # -- stop -------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import random
 from collections.abc import Callable
+from typing import TypeVar
 
 import pytest
 
@@ -24,6 +25,8 @@ from raw_codec import method, publish
 PADDING = bytes(300)
 #: More calls than the script makes.
 CALLS_MAX = 400
+Result = TypeVar("Result")
+
 #: More waits for room than any sync needs.
 WAITS_MAX = 50
 
@@ -64,19 +67,21 @@ class Script:
             self.failed = True
 
     def sync(self) -> None:
-        """Sync; where there is no room, again and again."""
+        """Sync."""
+        self.outlast(self.node.sync)
+        self.hear()
+        self.gone |= self.taken
+
+    def outlast(self, call: Callable[[], Result]) -> Result:
+        """Do a thing; where there is no room, again and again."""
         for _ in range(WAITS_MAX):
             try:
-                self.node.sync()
-                break
+                return call()
             except DiskFull:
                 self.full += 1
                 self.hear()
                 self.make_room()
-        else:
-            raise AssertionError("there is never room")
-        self.hear()
-        self.gone |= self.taken
+        raise AssertionError("there is never room")
 
     def make_room(self) -> None:
         """Nothing: a fault strikes once."""
@@ -105,7 +110,7 @@ class Script:
 
     def checkpoint(self) -> None:
         """A whole checkpoint."""
-        while not self.node.step_checkpoint(2):
+        while not self.outlast(lambda: self.node.step_checkpoint(2)):
             self.sync()
 
     def hear(self) -> None:
@@ -188,9 +193,6 @@ class SmallDisk(Script):
     def make_room(self) -> None:
         """Give the disk so much more room."""
         self.recording.bytes_max += self.room
-
-    def checkpoint(self) -> None:
-        """None: the room is for the journal."""
 
 
 @pytest.mark.parametrize("ballast", [0, 500, 3000])

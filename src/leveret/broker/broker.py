@@ -191,7 +191,7 @@ class Broker:
         self.disk_free_bytes = free_bytes
         least = self.disk_free_bytes_min
         room: i64 = free_bytes - owed_bytes - self.checkpoint_bytes()
-        room -= self.turn.journal.unsynced_bytes
+        room -= self.turn.journal.unsynced_bytes + self.turn.spill.unwritten_bytes
         if not self.disk_alarm and room < least:
             self.disk_alarm = True
             self._tell_alarms()

@@ -158,7 +158,7 @@ class Runner:
         self.after_sync: Callable[[], None] = _nothing
         #: Called when a checkpoint is done.
         self.after_checkpoint: Callable[[], None] = _nothing
-        #: Called each time that the disk had no room for a group.
+        #: Called each time that the disk had no room for a group, or for chunks.
         self.no_room: Callable[[DiskFull], None] = _ignore
         self.failed = False
 
@@ -243,25 +243,28 @@ class Runner:
         group = self._journal.seal()
         if group is not None:
             self._syncing = True
-            self._write(group)
+            write = partial(self._write_group, group)
+            self._do(self._thread, write, partial(self._synced, int(group.number)))
 
-    def _write(self, group: Group) -> None:
+    def _do(self, thread: DiskThread, work: Callable[[], None], done: Callable[[], None]) -> None:
+        """Have `thread` do `work`, again while the disk has no room for it, then call `done`."""
         if not self.failed:
-            self._thread.submit(partial(self._try_to_write, group))
+            thread.submit(partial(self._try, thread, work, done))
 
-    def _try_to_write(self, group: Group) -> Callable[[], None]:
-        """Write a group; in the sync thread."""
+    def _try(
+        self, thread: DiskThread, work: Callable[[], None], done: Callable[[], None]
+    ) -> Callable[[], None]:
         try:
-            self._write_group(group)
+            work()
         except DiskFull as full:
-            return partial(self._found_no_room, group, full)
-        return partial(self._synced, int(group.number))
+            return partial(self._found_no_room, full, partial(self._do, thread, work, done))
+        return done
 
-    def _found_no_room(self, group: Group, full: DiskFull) -> None:
-        """Write the group again after a while: nothing of it was confirmed, and none is behind."""
+    def _found_no_room(self, full: DiskFull, again: Callable[[], None]) -> None:
+        """Write again after a while: nothing hangs on it yet, and nothing is behind it."""
         if not self.failed:
             self.no_room(full)
-            self._loop.call_later(NO_ROOM_SECONDS, self._write, group)
+            self._loop.call_later(NO_ROOM_SECONDS, again)
             self.run()
 
     def _synced(self, number: int) -> None:
@@ -283,12 +286,8 @@ class Runner:
         spill = self._turn.spill
         batch = spill.take()
         self._spilling = True
-
-        def write() -> Callable[[], None]:
-            self._chunks.write(batch)
-            return lambda: self._spilled(batch)
-
-        self._spill_thread.submit(write)
+        write = partial(self._chunks.write, batch)
+        self._do(self._spill_thread, write, partial(self._spilled, batch))
 
     def _spilled(self, batch: SpillBatch) -> None:
         self._spilling = False
@@ -382,12 +381,7 @@ class Runner:
                 self.after_checkpoint()
             return
         self._checkpoint_busy = True
-
-        def write() -> Callable[[], None]:
-            self._checkpoint_work(work)
-            return self._checkpoint_stepped
-
-        self._thread.submit(write)
+        self._do(self._thread, partial(self._checkpoint_work, work), self._checkpoint_stepped)
 
     def _checkpoint_stepped(self) -> None:
         self._checkpoint_busy = False

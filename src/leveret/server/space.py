@@ -10,6 +10,7 @@ Interpreted on purpose: it is asyncio's side of the house.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from functools import partial
 from typing import Final
@@ -25,6 +26,9 @@ from leveret.store.record import DIGEST_BYTES, GROUP_HEADER_BYTES, RECORD_HEAD_B
 
 #: Checkpoints until a file goes that nothing needs: the last two keep theirs.
 CHECKPOINTS_TO_FREE: Final = 3
+
+#: What the last records of a checkpoint may take.
+_RECORDS_ROOM: Final = 1024 * 1024
 
 #: What a checkpoint itself leaves in the journal that it makes short.
 _MARK_BYTES: Final = GROUP_HEADER_BYTES + DIGEST_BYTES + RECORD_HEAD_BYTES + 8
@@ -52,6 +56,7 @@ class Space:
         #: What the checkpoint that runs will write at most.
         self.owed_bytes = 0
         self._checkpoints_left = 0
+        self._chunks_wait = False
 
     # -- in the thread that writes -----------------------------------------------------------------
 
@@ -66,6 +71,21 @@ class Space:
         self._unmeasured += size
         if self._unmeasured >= DISK_MEASURE_BYTES:
             self.measure()
+
+    def check_checkpoint(self, size: int) -> None:
+        """Check that a checkpoint may write `size` bytes.
+
+        Half of the reserve is for acks and deletes, unless the rest of the checkpoint surely fits:
+        it writes no more than what the messages in memory hold, so what does not fit now may fit
+        when consumers have taken some.
+
+        Raises: DiskFull: not now.  StorageFailure.
+        """
+        self.measure()
+        broker = self._broker
+        left = self._free - size
+        if left < broker.disk_free_bytes_min // 2 and left < broker.turn.held_bytes + _RECORDS_ROOM:
+            raise DiskFull("checkpoint", "segments", "it waits for room", errno.ENOSPC)
 
     def _look(self, then: Callable[[], None]) -> Callable[[], None]:
         """Measure, and make the ballast where there is room for it."""
@@ -110,6 +130,18 @@ class Space:
             self.stuck = True
             self._log.error("no room, nothing is confirmed until there is", reason=str(full))
         self.judge()
+
+    def no_room_for_chunks(self, full: DiskFull) -> None:
+        """Hear that a checkpoint, or messages for which memory has no room, wait for some."""
+        if not self._chunks_wait:
+            self._chunks_wait = True
+            self._log.warning("chunks wait for room on the disk", reason=str(full))
+        self.judge()
+
+    def checkpoint_ended(self) -> None:
+        """Hear that a checkpoint is done: what it gave back is measured next."""
+        self.owed_bytes = 0
+        self._chunks_wait = False
 
     def found_room(self) -> None:
         """Hear that a group was written."""

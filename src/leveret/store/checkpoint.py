@@ -59,11 +59,20 @@ class CheckpointWork:
     def __init__(self, head: SnapshotHead, segments: list[SegmentWrite], records: bytes) -> None:
         self.head: Final = head
         self.segments: Final = segments
-        self.records: Final = records
+        self.records = records
         self.header = b""
         self.previous_generation: i64 = 0
         self.journal_file_kept: i64 = 0
         self.segments_dropped: list[int] = []
+
+    @property
+    def size(self) -> int:
+        """How many bytes are to be written."""
+        size = len(self.records)
+        for write in self.segments:
+            for part in write.parts:
+                size += len(part)
+        return size
 
 
 @final

@@ -1,7 +1,8 @@
 """The disk's side of a checkpoint: segments and snapshot are written, and old files removed.
 
 Its one method runs in a thread beside the loop; like the journal's files it gives up for good at
-the first failure.
+the first failure.  Where there is no room (`DiskFull`) the same work may be done again: what was
+done of it is taken out of it, and no file ends in a part.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import final
 from mypy_extensions import i64
 
 from leveret.store.checkpoint import CheckpointWork, SegmentWrite
-from leveret.store.disk import Disk, File, StorageFailure
+from leveret.store.disk import Disk, DiskFull, File, StorageFailure, append_whole, make_file
 from leveret.store.format import JOURNAL_DIR, SEGMENTS_DIR, STATE_DIR
 from leveret.store.journal_files import journal_number
 from leveret.store.record import GROUP_HEADER_BYTES
@@ -27,7 +28,9 @@ class CheckpointFiles:
         self._disk = disk
         self._generation: i64 = -1
         self._snapshot: File | None = None
+        self._snapshot_end: i64 = 0
         self._segment_number: i64 = -1
+        self._segment_end: i64 = 0
         self._segment: File | None = None
         self._failure: StorageFailure | None = None
         self._holds: i64 = 0
@@ -43,22 +46,27 @@ class CheckpointFiles:
     def run(self, work: CheckpointWork) -> None:
         """Write and sync what `work` holds; do the commit and the clean-up if it asks for them.
 
-        Raises: StorageFailure: nothing may be confirmed any more.
+        Raises: DiskFull: try again with the same work.  StorageFailure: nothing may be confirmed
+        any more.
         """
         if self._failure is not None:
             raise StorageFailure(
                 self._failure.verb, self._failure.path, "failed before", self._failure.errno
             )
         try:
-            for write in work.segments:
-                self._append_chunks(write)
+            while work.segments:
+                self._append_chunks(work.segments[0])
+                work.segments.pop(0)
             snapshot = self._snapshot_of(work)
-            snapshot.append([work.records])
+            append_whole(snapshot, [work.records], int(self._snapshot_end))
+            self._snapshot_end += len(work.records)
+            work.records = b""
             if work.header:
                 self._commit(work, snapshot)
                 self._retire(work)
         except StorageFailure as failure:
-            self._failure = failure
+            if not isinstance(failure, DiskFull):
+                self._failure = failure
             raise
 
     def _append_chunks(self, write: SegmentWrite) -> None:
@@ -67,21 +75,28 @@ class CheckpointFiles:
         if file is None or write.file_number != self._segment_number:
             if file is not None:
                 file.close()
-            file = self._disk.open(segment_path(int(write.file_number)), create=True)
+                self._segment = None
+            file = make_file(self._disk, segment_path(int(write.file_number)))
             file.truncate(0)
             self._segment = file
             self._segment_number = write.file_number
-        file.append(write.parts)
+            self._segment_end = 0
+        append_whole(file, write.parts, int(self._segment_end))
+        for part in write.parts:
+            self._segment_end += len(part)
         file.sync()
 
     def _snapshot_of(self, work: CheckpointWork) -> File:
         """Return the snapshot's file, which begins with room for its header."""
         file = self._snapshot
         if file is None:
-            file = self._disk.open(_unnamed(work), create=True)
+            file = make_file(self._disk, _unnamed(work))
             file.truncate(0)
-            file.append([bytes(GROUP_HEADER_BYTES)])
             self._snapshot = file
+            self._snapshot_end = 0
+        if self._snapshot_end == 0:
+            append_whole(file, [bytes(GROUP_HEADER_BYTES)], 0)
+            self._snapshot_end = GROUP_HEADER_BYTES
         return file
 
     def _commit(self, work: CheckpointWork, snapshot: File) -> None:

@@ -132,6 +132,33 @@ class Disk(ABC):
         """
 
 
+def append_whole(file: File, parts: list[bytes], end: int) -> None:
+    """Append all of `parts` at `end`, where the file ends, or nothing of them.
+
+    Raises: DiskFull: there was no room, and the file ends where it did.  StorageFailure.
+    """
+    try:
+        file.append(parts)
+    except StorageFailure as failure:
+        if not failure.full:
+            raise
+        file.truncate(end)
+        raise DiskFull(failure.verb, failure.path, str(failure), failure.errno) from failure
+
+
+def make_file(disk: Disk, path: str) -> File:
+    """Open the file `path`, made where it is not there.
+
+    Raises: DiskFull: there was no room for a new one.  StorageFailure.
+    """
+    try:
+        return disk.open(path, create=True)
+    except StorageFailure as failure:
+        if not failure.full:
+            raise
+        raise DiskFull(failure.verb, path, str(failure), failure.errno) from failure
+
+
 #: What a disk has free that does not know its size.
 UNBOUNDED: Final = 1 << 62
 

@@ -22,7 +22,7 @@ from leveret.limits import (
     JOURNAL_AHEAD_GROUPS,
 )
 from leveret.store.ballast import Ballast
-from leveret.store.disk import Disk, DiskFull, File, StorageFailure
+from leveret.store.disk import Disk, DiskFull, File, StorageFailure, append_whole, make_file
 from leveret.store.format import JOURNAL_DIR
 from leveret.store.journal import Group
 
@@ -99,13 +99,10 @@ class JournalFiles:
         file = self._file_for(group)
         self._write_ahead(file, group.size)
         try:
-            file.append(group.parts)
-        except StorageFailure as failure:
-            if not failure.full:
-                raise
-            file.truncate(int(self._end))
+            append_whole(file, group.parts, int(self._end))
+        except DiskFull:
             self._zeros_end = self._end
-            raise DiskFull(failure.verb, failure.path, str(failure), failure.errno) from failure
+            raise
         self._end += group.size
         self._written = group.number
 
@@ -171,19 +168,10 @@ class JournalFiles:
             file.sync()
             self._file = None
             file.close()
-        file = self._open(journal_path(int(group.file_number)))
+        file = make_file(self._disk, journal_path(int(group.file_number)))
         self._end = file.size()
         self._zeros_end = self._end
         self._disk.fsync_dir(JOURNAL_DIR)
         self._file = file
         self._number = group.file_number
         return file
-
-    def _open(self, path: str) -> File:
-        """Open a journal file that may not be there.  Raises: DiskFull, StorageFailure."""
-        try:
-            return self._disk.open(path, create=True)
-        except StorageFailure as failure:
-            if not failure.full:
-                raise
-            raise DiskFull(failure.verb, path, "no room for a file", failure.errno) from failure

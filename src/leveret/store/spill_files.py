@@ -1,7 +1,8 @@
 """The disk's side of spilled chunks: appended to their files, and synced where they must survive.
 
 Its methods run in a thread of their own, beside the one that syncs the journal, so that no confirm
-waits for megabytes of chunks.  Like the journal's files it gives up for good at the first failure.
+waits for megabytes of chunks.  Like the journal's files it gives up for good at the first failure,
+but for a lack of room (`DiskFull`): then the same batch may be written again.
 
 Invariant: when `write` returns, the chunks and their file's name are durable, or temporary.
 """
@@ -12,7 +13,7 @@ from typing import final
 
 from mypy_extensions import i64
 
-from leveret.store.disk import Disk, File, StorageFailure
+from leveret.store.disk import Disk, DiskFull, File, StorageFailure, append_whole, make_file
 from leveret.store.format import SEGMENTS_DIR
 from leveret.store.segments import segment_path, temporary_path
 from leveret.store.spill import SpillBatch
@@ -26,12 +27,14 @@ class SpillFiles:
         self._disk = disk
         self._files: dict[bool, File] = {}
         self._numbers: dict[bool, i64] = {}
+        self._ends: dict[bool, i64] = {}
         self._failure: StorageFailure | None = None
 
     def write(self, batch: SpillBatch) -> None:
         """Append the chunks of a batch to their file, and sync it unless it is temporary.
 
-        Raises: StorageFailure: nothing that depends on the chunks may be confirmed.
+        Raises: DiskFull: try again with the same batch.  StorageFailure: nothing that depends on
+        the chunks may be confirmed.
         """
         if self._failure is not None:
             raise StorageFailure(
@@ -39,11 +42,13 @@ class SpillFiles:
             )
         try:
             file = self._file_for(batch)
-            file.append(batch.parts)
+            append_whole(file, batch.parts, int(self._ends[batch.temporary]))
+            self._ends[batch.temporary] += batch.size
             if not batch.temporary:
                 file.sync()
         except StorageFailure as failure:
-            self._failure = failure
+            if not isinstance(failure, DiskFull):
+                self._failure = failure
             raise
 
     def _file_for(self, batch: SpillBatch) -> File:
@@ -54,14 +59,16 @@ class SpillFiles:
             return file
         if file is not None:
             file.close()
+            del self._files[kind]
         number = int(batch.file_number)
         path = temporary_path(number) if kind else segment_path(number)
-        file = self._disk.open(path, create=True)
+        file = make_file(self._disk, path)
         file.truncate(0)
         if not kind:
             self._disk.fsync_dir(SEGMENTS_DIR)
         self._files[kind] = file
         self._numbers[kind] = batch.file_number
+        self._ends[kind] = 0
         return file
 
     def remove(self, numbers: list[int]) -> None:
