@@ -18,12 +18,14 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from core import UUID, Node, Peer
+from core import TURNS_MAX, UUID, Node, Peer
+from leveret.broker.turn import ChunkWanted
 from leveret.clock import ManualClock
 from leveret.store.disk import Disk, StorageFailure
 from leveret.store.disks.faulty import Fault, FaultyDisk
 from leveret.store.disks.recording import Image, RecordingDisk
 from leveret.store.record import SEED_MASK
+from leveret.store.segments import read_if_readable
 from raw import Method
 from raw_codec import decode_properties, method, properties, publish
 from replay.account import Account, Holding
@@ -77,6 +79,9 @@ class Sizes:
     journal_file_bytes: int = 3000
     journal_bytes: int = 9000
     checkpoint_items: int = 6
+    #: Memory of a queue before its messages go to pages (below 0: all), and the bytes of a page.
+    window_bytes: int = -1
+    page_bytes: int = 300
 
 
 class Machine(Node):
@@ -89,12 +94,19 @@ class Machine(Node):
         clock: ManualClock,
         sizes: Sizes,
         marks: list[tuple[int, int]],
+        chance: random.Random,
     ) -> None:
         self.written = False
+        self.chance = chance
+        self.reads: list[ChunkWanted] = []
         #: Whether the journal could not be written.
         self.failed = False
         self.marks = marks
-        super().__init__(disk, recording=recording, clock=clock, begin=False)
+        super().__init__(
+            disk, recording=recording, clock=clock, begin=False, window_bytes=sizes.window_bytes
+        )
+        self.turn.window_mask = 0
+        self.turn.page_bytes = sizes.page_bytes
         self.journal.file_bytes_max = sizes.journal_file_bytes
         self._begin()
 
@@ -112,6 +124,27 @@ class Machine(Node):
         """Tell the core of the group that was written."""
         self.written = False
         super().end_sync()
+
+    def run(self) -> None:
+        """Do what the core noted; chunks are written and read now or later."""
+        for _ in range(TURNS_MAX):
+            self.broker.settle()
+            for link in self.turn.take_woken():
+                if link in self.peers:
+                    self.peers[link].flush()
+            while self.spill.waits and self.chance.random() < 0.5:
+                batch = self.spill.take()
+                self.spill_files.write(batch)
+                self.turn.spilled(batch)
+            self.spill_files.remove(self.spill.take_unused())
+            self.reads += self.turn.take_wanted()
+            while self.reads and self.chance.random() < 0.7:
+                wanted = self.reads.pop(0)
+                wanted.arrived(read_if_readable(self.disk, wanted.ref))
+            turn = self.turn
+            if not (turn.resume or turn.dispatchers or turn.woken):
+                return
+        raise AssertionError("the core does not rest")
 
     def go_on(self) -> None:
         """Do the next piece of the journal's work."""
@@ -203,7 +236,9 @@ class Drive:
         life = self.life
         life.disk.unlock()
         self.connected = False
-        self.machine = Machine(self.disk, life.disk, life.clock, self.sizes, life.marks)
+        self.machine = Machine(
+            self.disk, life.disk, life.clock, self.sizes, life.marks, self.chance
+        )
         self.out.clear()
         self._acked.clear()
         self._replies.clear()

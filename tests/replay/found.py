@@ -37,10 +37,12 @@ class Found:
     wrong: list[str] = field(default_factory=list)
 
 
-def recovered(image: Image, clock: ManualClock | None = None) -> tuple[Found, RecordingDisk]:
+def recovered(
+    image: Image, clock: ManualClock | None = None, window_bytes: int = -1
+) -> tuple[Found, RecordingDisk]:
     """Recover from an image and look at what is there; nothing is journaled yet."""
     disk = RecordingDisk(image)
-    node = Node(disk, clock=clock, begin=False)
+    node = Node(disk, clock=clock, begin=False, window_bytes=window_bytes)
     found = look(node)
     found.wrong += _thrown_away(image, disk.image())
     return found, disk

@@ -376,13 +376,14 @@ class Acts(Drive):
             self.publish(source, key, 30, **self.load.properties(self))
 
     def policy(self) -> None:
-        """Set a policy that changes nothing of messages, or clear it, as the HTTP API does."""
+        """Set a policy, or clear it, as the HTTP API does; only loose queues get a low limit."""
         vhost = self.machine.vhost
         name = self.chance.choice(("p1", "p2"))
         if name in vhost.policies:
             vhost.clear_policy(name)
         else:
-            definition: dict[str, object] = {"max-length": self.chance.randint(100_000, 200_000)}
+            most = self.chance.randint(5, 60) if self.load.loose else 100_000 + self.number
+            definition: dict[str, object] = {"max-length": most}
             vhost.set_policy(make_policy(name, "^q", definition, 0, "queues"))
         self._operated(("policy", "/", name), name in vhost.policies)
 
@@ -505,6 +506,62 @@ _load(
     sizes=SMALL,
     loose=("q2",),
     properties=lambda acts: acts.kept(),
+)  # fmt: skip
+_load(
+    "deep",
+    {"q1": {}, "q2": {}},
+    {"publish_one": 6, "publish_some": 14, "drain_some": 8, "purge": 0, "checkpoint": 2,
+     **_CONSUMING, **_MACHINE},
+    sizes=SMALL,
+    limits=Sizes(2500, 7000, 8, window_bytes=800),
+)  # fmt: skip
+_load(
+    "deep-purges",
+    {"q1": {}, "q2": {}},
+    {"publish_some": 14, "drain_some": 5, "purge": 2, "lose_consumer": 2, "checkpoint": 3,
+     **_CONSUMING, **_MACHINE},
+    sizes=SMALL,
+    limits=Sizes(2500, 5000, 4, window_bytes=0),
+)  # fmt: skip
+_load(
+    "deep-letters",
+    {
+        "q1": {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"},
+        "q2": {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead",
+               "x-max-length": 20, "x-message-ttl": 600},
+        "dead": {},
+    },
+    {"publish_some": 10, "reject": 8, "wait": 3, "drain_some": 4, "checkpoint": 2, **_CONSUMING,
+     **_MACHINE},
+    sizes=SMALL,
+    lettered=("q1", "q2"),
+    drains=False,
+    targets=("q1", "q2"),
+    limits=Sizes(2500, 7000, 8, window_bytes=0, page_bytes=1000),
+    properties=lambda acts: acts.some_expiry(),
+)  # fmt: skip
+_load(
+    "deep-limits",
+    {
+        "q1": {"x-max-length": 30},
+        "q2": {"x-max-length-bytes": 1500, "x-overflow": "reject-publish"},
+        "q3": {"x-message-ttl": 2000},
+    },
+    {"publish_some": 16, "policy": 3, "drain_some": 3, "wait": 3, "purge": 1, "checkpoint": 2,
+     **_CONSUMING, **_MACHINE},
+    sizes=SMALL,
+    loose=("q1", "q2", "q3"),
+    drains=False,
+    limits=Sizes(2500, 7000, 8, window_bytes=500, page_bytes=500),
+)  # fmt: skip
+_load(
+    "deep-tx",
+    {"q1": {}, "q2": {"x-max-priority": 3}},
+    {"publish_some": 6, "transaction": 12, "requeue": 4, "drain_some": 3, "checkpoint": 2,
+     **_CONSUMING, **_MACHINE},
+    sizes=SMALL,
+    limits=Sizes(2500, 7000, 8, window_bytes=300),
+    properties=lambda acts: acts.some_priority(),
 )  # fmt: skip
 _load(
     "priorities",

@@ -23,8 +23,8 @@ STEPS = 100
 LIVES = 2
 
 #: Points of a life that are looked at, and the states that each load must make of them.
-POINTS = 200 if COMPILED else 130
-STATES_MIN = 200
+POINTS = 150 if COMPILED else 80
+STATES_MIN = 150
 
 
 def some_points(length: int) -> set[int]:
