@@ -111,9 +111,9 @@ class Filling:
         self.place = place
         self.chance = chance
         self.round = Round()
-        #: The number of the message that has the first tag of the publishing connection.
-        self.first = 0
+        #: The tag of the newest publish, and whether the broker has blocked the publisher.
         self.tag = 0
+        self.blocked = False
 
     def run(self) -> Round:
         """Fill, drain, fill to the last byte, drain, go on; then kill and look."""
@@ -155,13 +155,12 @@ class Filling:
         while self.tag < PUBLISHES_MAX:
             while self.tag < len(self.round.confirmed) + WINDOW:
                 self.publish(publisher)
-            got = publisher.next_method()
-            if got.name == "connection.blocked":
+            self.hear(publisher.next_method())
+            if self.blocked:
                 self.round.free_when_blocked = free(self.place)
                 if self.round.free_when_blocked <= 0:
                     self.round.problems.append("blocked with no room left")
                 return
-            self.hear(got)
         raise AssertionError("the disk never filled")
 
     def publish(self, publisher: raw.Connection) -> None:
@@ -173,7 +172,10 @@ class Filling:
         self.tag += 1
 
     def hear(self, got: raw.Method) -> None:
-        """Take a confirm: cumulative or not."""
+        """Take a confirm, cumulative or not, or the word that the alarm began or ended."""
+        if got.name in ("connection.blocked", "connection.unblocked"):
+            self.blocked = got.name == "connection.blocked"
+            return
         assert got.name == "basic.ack", got
         first = got.delivery_tag - 1
         if got.multiple:
@@ -214,8 +216,8 @@ class Filling:
         while free(self.place) < RESERVE * 9 // 8 + 8 * MIB and time.monotonic() < end:
             time.sleep(0.02)
         begun = time.monotonic()
-        while (got := publisher.next_method()).name != "connection.unblocked":
-            self.hear(got)
+        while self.blocked:
+            self.hear(publisher.next_method())
         self.round.resumed_seconds = time.monotonic() - begun
         if self.round.resumed_seconds > RESUME_SECONDS_MAX:
             self.round.problems.append(f"on again after {self.round.resumed_seconds:.1f} s")
