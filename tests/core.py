@@ -20,6 +20,7 @@ from typing import Any, Final
 from leveret.broker.broker import Broker
 from leveret.broker.checkpoint import BrokerCheckpoint
 from leveret.broker.classic import ClassicQueue
+from leveret.broker.compaction import Compaction
 from leveret.broker.restore import Restore
 from leveret.broker.source import Returned
 from leveret.broker.stream import Stream
@@ -276,6 +277,18 @@ class Node:
             self.write()
             self.end_sync()
         raise AssertionError("there is always more to sync")
+
+    def compact(self) -> int:
+        """Take a checkpoint and copy forward what lives in files that are not all alive."""
+        compaction = Compaction(self.turn, 0, 100)
+        below = int(self.spill.numbers.next)
+        source = BrokerCheckpoint(self.broker, compaction)
+        self.checkpoint = self.checkpoints.begin(self.journal, source, self.clock.wall_ms())
+        self.take_checkpoint()
+        compaction.begin(below)
+        self.run()
+        self.sync()
+        return int(compaction.planned)
 
     def step_checkpoint(self, items: int = 1000) -> bool:
         """Begin a checkpoint, or go on with it by about so many items; tell whether it is done."""

@@ -27,6 +27,7 @@ from leveret import __version__
 from leveret.broker.arguments import Arguments
 from leveret.broker.broker import Broker
 from leveret.broker.checkpoint import BrokerCheckpoint
+from leveret.broker.compaction import Compaction
 from leveret.broker.definitions_import import import_definitions
 from leveret.broker.restore import Restore
 from leveret.broker.users import ARGON2, User
@@ -40,6 +41,7 @@ from leveret.server.authentication import PasswordAuthenticator, hash_argon2
 from leveret.server.chunk_files import ChunkFiles
 from leveret.server.listener import AmqpListener
 from leveret.server.log import make_log
+from leveret.server.reclaim import Reclaim
 from leveret.server.runner import DiskThreads, Runner
 from leveret.server.space import Space
 from leveret.server.start_progress import StartProgress
@@ -127,6 +129,9 @@ class Node:
         self._unsynced = False
         self._started = False
         self._checkpoint_wanted = False
+        self._compaction: Compaction | None = None
+        self._compact_below = 0
+        self._reclaim = Reclaim(self.broker)
         #: Chunks that were found damaged when they were read, by path and position.
         self._damaged_chunks: set[tuple[str, int]] = set()
 
@@ -395,7 +400,7 @@ class Node:
             self._space.look(self._threads.sync, self.runner.run)
             if not self.runner.in_checkpoint and self._space.wants_checkpoint():
                 self._checkpoint_wanted = True
-                self._judge_journal()
+            self._judge_journal()
 
     def _synced(self) -> None:
         """Look at the room and at the journal after each sync."""
@@ -407,6 +412,11 @@ class Node:
         """Look at the room that a checkpoint gave back."""
         self._space.checkpoint_ended()
         self._space.look(self._threads.sync, self.runner.run)
+        compaction = self._compaction
+        if compaction is not None and compaction.done and compaction.begin(self._compact_below):
+            self.log.info("compaction", chunks=int(compaction.planned))
+            self.runner.run()
+        self._reclaim.checkpoint_ended()
 
     def _judge_journal(self) -> None:
         """Begin a checkpoint: for a long journal, a memory or disk that fills, or recovery."""
@@ -414,9 +424,18 @@ class Node:
         long = journal.bytes_since_roll > self.settings.journal_bytes_max
         # A stop's last record must stay the last one.
         busy = self.runner.in_checkpoint or self.runner.failed or self._stopping.is_set()
-        if (long or self._checkpoint_wanted or self.broker.wants_chunks()) and not busy:
+        wanted = self._checkpoint_wanted or self.broker.wants_chunks() or self._reclaim.wants()
+        if (long or wanted) and not busy:
             self._checkpoint_wanted = False
-            source = BrokerCheckpoint(self.broker)
+            compaction = self._compaction
+            if compaction is None:
+                settings = self.settings
+                compaction = Compaction(
+                    self.broker.turn, settings.compact_records_min, settings.compact_live_percent
+                )
+            source = BrokerCheckpoint(self.broker, compaction if compaction.done else None)
+            self._compaction = compaction
+            self._compact_below = int(self.broker.turn.spill.numbers.next)
             self.log.info("checkpoint", journal_bytes=int(journal.bytes_since_roll))
             self._space.owed_bytes = int(self.broker.checkpoint_bytes())
             self.runner.begin_checkpoint(

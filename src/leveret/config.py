@@ -222,6 +222,20 @@ class Settings(BaseSettings):
         description="What the waiting messages of one queue may take of memory before new ones go "
         "to the disk.",
     )
+    compact_records_min: int = Field(
+        limits.COMPACT_RECORDS_MIN,
+        ge=0,
+        le=2**31,
+        description="Segment files with more messages than this are compacted when few of them "
+        "live; others when they hold 4 MiB or more that are dead.",
+    )
+    compact_live_percent: int = Field(
+        limits.COMPACT_LIVE_PERCENT,
+        ge=0,
+        le=100,
+        description="A segment file is compacted when less than this share of its messages lives; "
+        "0 never compacts.",
+    )
     sync: Literal["always", "interval", "never"] = Field(
         "always",
         description="When written messages reach the disk. `always`: before they are confirmed. "

@@ -223,6 +223,16 @@ SPILL_BYTES_MAX: Final = 8 * 1024 * 1024
 QUEUE_WINDOW_BYTES: Final = 16 * 1024 * 1024
 MESSAGE_OVERHEAD_BYTES: Final = 200
 
+#: A segment file with more messages is compacted when less than this share of them lives.
+COMPACT_RECORDS_MIN: Final = 2000
+COMPACT_LIVE_PERCENT: Final = 50
+
+#: Dead bytes for which a file of fewer messages is compacted too.
+COMPACT_DEAD_BYTES_MIN: Final = 4 * 1024 * 1024
+
+#: Dead bytes beyond those that live for which checkpoints are taken to give them back.
+RECLAIM_BYTES_MIN: Final = 64 * 1024 * 1024
+
 #: Chunks of a deep queue that are read before its consumers come to them.
 PAGES_AHEAD: Final = 3
 

@@ -18,6 +18,7 @@ from mypy_extensions import i64
 from leveret.broker.broker import Broker
 from leveret.broker.chunked import ChunkedQueue
 from leveret.broker.classic import ClassicQueue
+from leveret.broker.compaction import Compaction
 from leveret.broker.expiry import own_expiry
 from leveret.broker.queue import Queue
 from leveret.broker.stream import Stream
@@ -30,8 +31,10 @@ from leveret.store.checkpoint import CheckpointOutput, CheckpointSource, NewChun
 class BrokerCheckpoint(CheckpointSource):
     """The hand-over of one checkpoint."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, compaction: Compaction | None = None) -> None:
         self.broker = broker
+        #: Who is told which chunks there are.
+        self.compaction = compaction
         #: The durable queues at the boundary with the next sequence that each had.
         self.boundaries: dict[i64, i64] = {}
         self.queues: dict[i64, Queue] = {}
@@ -99,6 +102,8 @@ class BrokerCheckpoint(CheckpointSource):
         out.queue(queue_id, queue.next_number())
         queue.settle_pages()
         stored = queue.stored
+        if self.compaction is not None:
+            self.compaction.note_queue(queue)
         if stored.items:
             out.acked(queue_id, list(stored.gone.ranges()))
             for chunk in stored.items:
@@ -135,6 +140,8 @@ class BrokerCheckpoint(CheckpointSource):
         for block in blocks:
             if block.ref is not None:
                 out.keep(queue_id, block.ref)
+                if self.compaction is not None:
+                    self.compaction.note_block(stream, block)
         for block in blocks:
             messages = block.messages
             if block.ref is not None or messages is None:

@@ -141,7 +141,7 @@ class ClassicQueue(ChunkedQueue):
 
     def _bound_window(self) -> None:
         """Keep what waits in memory within the window."""
-        if self.turn.window_bytes >= 0 and self.settings.priority_max == 0:
+        if self.turn.window_bytes >= 0 and self.settings.priority_max <= 0:
             pages = self.ready.pages
             if pages is None:
                 pages = Pages(self)

@@ -79,8 +79,14 @@ class PageWanted(ChunkWanted):
         """Take the page's messages into memory, unless it is not wanted any more."""
         page = self.page
         page.wanted = False
-        if page.listed and page.window is None:
+        stored = page.stored
+        if not page.listed or page.window is not None or stored is None:
+            return
+        if stored.ref is self.ref:
             page.pages.load(page, data)
+        else:
+            # It was moved meanwhile, and may be gone from where it lay.
+            page.pages.want(page)
 
 
 @final
@@ -533,11 +539,7 @@ class Pages:
                 continue
             if queue.recorded:
                 queue.turn.journal.ack(queue.queue_id, page.start, page.last)
-            stored.live -= page.waiting
-            if stored.live <= 0:
-                queue.stored.remove(stored)
-            else:
-                queue.stored.gone.add(page.start, page.last)
+            queue.stored.forget_part(stored, page.start, page.last, page.waiting)
 
     # -- all --------------------------------------------------------------------------------------
 

@@ -306,7 +306,7 @@ class Restore(Replay):
     def spill(self, queue_id: i64, ref: ChunkRef, gone: RangeSet) -> None:
         """Learn that messages lie in a chunk: they need not be in memory."""
         queue = self._queue(queue_id)
-        if queue.deleted or queue.in_chunk(ref.first):
+        if queue.deleted or queue.covered.count(ref.first, ref.last) > 0:
             return
         messages = queue.messages
         if ref.last - ref.first < 4 * len(messages):

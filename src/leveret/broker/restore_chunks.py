@@ -32,6 +32,7 @@ def restore_chunks(
     pages = Pages(queue) if isinstance(queue, ClassicQueue) else None
     restored: list[Page] = []
     for ref in sorted(chunks, key=_first):
+        queue.turn.spill.use.wrote(ref)
         dead = gone.count(ref.first, ref.last)
         if dead == ref.last - ref.first + 1:
             continue
@@ -56,6 +57,7 @@ def restore_chunks(
             _measure(page, chunk, gone)
         if page.waiting > 0:
             page.stored = queue.stored.add(ref, page.waiting)
+            page.stored.restored = True
             _forget(queue, ref, gone)
             restored.append(page)
     return restored
@@ -107,7 +109,7 @@ def _take(
             messages[sequence] = Returned(sequence, chunk.message(index), count)
             live += 1
     if live > 0:
-        queue.stored.add(ref, live)
+        queue.stored.add(ref, live).restored = True
         _forget(queue, ref, gone)
 
 

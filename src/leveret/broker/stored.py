@@ -30,6 +30,8 @@ class StoredChunk:
         self.live: i64 = live
         #: False once nothing of it is left.
         self.kept = True
+        #: True for a chunk of an earlier start: what was not persistent in it is gone.
+        self.restored = False
 
 
 @final
@@ -49,6 +51,7 @@ class StoredChunks:
     def add(self, ref: ChunkRef, live: i64) -> StoredChunk:
         """Add a chunk; `live` of its messages are not gone."""
         stored = StoredChunk(ref, live)
+        self._spill.use.lives(ref, live)
         place = bisect_left(self._firsts, int(ref.first))
         self._firsts.insert(place, int(ref.first))
         self.items.insert(place, stored)
@@ -78,10 +81,33 @@ class StoredChunks:
         if stored is None:
             return
         stored.live -= 1
+        self._spill.use.lives(stored.ref, -1)
         if stored.live <= 0:
             self.remove(stored)
         else:
             self.gone.add(sequence, sequence)
+
+    def forget_part(self, stored: StoredChunk, first: i64, last: i64, count: i64) -> None:
+        """Take note that the queue let go of `count` messages, all that lay between two places."""
+        stored.live -= count
+        self._spill.use.lives(stored.ref, -count)
+        if stored.live <= 0:
+            self.remove(stored)
+        else:
+            self.gone.add(first, last)
+
+    def replace(self, stored: StoredChunk, ref: ChunkRef) -> None:
+        """Let a chunk lie elsewhere, without what was gone of it."""
+        use = self._spill.use
+        old = stored.ref
+        use.lives(old, -stored.live)
+        use.lives(ref, stored.live)
+        place = bisect_left(self._firsts, int(old.first))
+        self._firsts[place] = int(ref.first)
+        stored.ref = ref
+        self.gone.remove(old.first, ref.first - 1)
+        self.gone.remove(ref.last + 1, old.last)
+        self._spill.release(old)
 
     def remove(self, stored: StoredChunk) -> None:
         """Forget a chunk of which nothing is left."""
@@ -89,6 +115,8 @@ class StoredChunks:
             return
         stored.kept = False
         ref = stored.ref
+        self._spill.use.lives(ref, -stored.live)
+        stored.live = 0
         place = bisect_left(self._firsts, int(ref.first))
         del self._firsts[place]
         del self.items[place]
@@ -101,6 +129,8 @@ class StoredChunks:
         """Forget all chunks."""
         for stored in self.items:
             stored.kept = False
+            self._spill.use.lives(stored.ref, -stored.live)
+            stored.live = 0
             self._spill.release(stored.ref)
         self.items = []
         self._firsts = []

@@ -92,7 +92,12 @@ class BlockWanted(ChunkWanted):
 
     def arrived(self, data: bytes) -> None:
         """Put the messages into the block and let the readers go on."""
-        self.stream.loaded(self.block, data)
+        if self.block.ref is self.ref:
+            self.stream.loaded(self.block, data)
+        else:
+            # It was moved meanwhile, and may be gone from where it lay.
+            self.block.wanted = False
+            self.stream.want(self.block)
 
 
 @final
@@ -267,6 +272,8 @@ class Stream(Queue):
         self.size -= block.size
         if block.ref is None:
             self.turn.unchunked_bytes -= block.size
+        else:
+            self.turn.spill.use.lives(block.ref, -block.ref.count)
         self._unload(block)
 
     def _expired(self, block: Block) -> bool:
@@ -363,6 +370,7 @@ class Stream(Queue):
             self.blocks.insert(place + 1, block)
             place += 1
         block.ref = ref
+        self.turn.spill.use.lives(ref, ref.count)
         self.turn.unchunked_bytes -= block.size
         if place == len(self.blocks) - 1:
             self.blocks.append(Block(self.next_offset))
@@ -380,6 +388,8 @@ class Stream(Queue):
         block.timestamp_max = ref.max_timestamp
         block.messages = None
         block.ref = ref
+        self.turn.spill.use.wrote(ref)
+        self.turn.spill.use.lives(ref, ref.count)
         if self.blocks[-1].count == 0:
             self.blocks.pop()
         if not self.blocks:

@@ -276,7 +276,15 @@ class Runner:
         self.step_checkpoint()
         self.after_sync()
         self.run()
-        if not self._syncing:
+        self._rest()
+
+    @property
+    def _busy(self) -> bool:
+        """Tell whether anything is on its way to the disk that will get there."""
+        return self._syncing or self._spilling
+
+    def _rest(self) -> None:
+        if not self._busy:
             _resolve(self._idle)
 
     # -- chunks -----------------------------------------------------------------------------------
@@ -305,6 +313,7 @@ class Runner:
             self._spill_thread.submit(remove)
         self.step_checkpoint()
         self.run()
+        self._rest()
 
     def _read(self, wanted: ChunkWanted) -> None:
         def read() -> Callable[[], None]:
@@ -326,9 +335,9 @@ class Runner:
             await waiting
 
     async def synced(self) -> None:
-        """Wait until everything that was recorded is synced, or the storage fails."""
+        """Wait until all that is on its way to the disk is there, or the storage fails."""
         self.run()
-        if self._syncing and not self.failed:
+        if self._busy and not self.failed:
             waiting = self._loop.create_future()
             self._idle.append(waiting)
             await waiting

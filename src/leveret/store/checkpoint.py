@@ -328,6 +328,7 @@ class Checkpoint:
             self._state = _SPILLING
         chunks, output.new_refs = output.new_refs, []
         for chunk in chunks:
+            self._store.spill.use.wrote(chunk.ref)
             self._source.chunked(chunk)
         return output.take()
 
@@ -375,6 +376,7 @@ class CheckpointStore:
         kept = output.segments_used | self._previous_segments
         self._all_segments |= self._previous_segments
         work.segments_dropped = sorted(self._all_segments - kept)
+        self.spill.use.removed(work.segments_dropped)
         return work
 
     def committed(self, output: CheckpointOutput) -> None:

@@ -329,7 +329,7 @@ class Recovery:
         if place in self._spills_lost:
             return False
         told = self._applier.chunked.get(int(queue_id))
-        if told is not None and told.has(ref.first):
+        if told is not None and told.count(ref.first, ref.last) > 0:
             return True
         chunk = self._read_chunk(queue_id, ref)
         broken = chunk.damaged() if chunk is not None else []

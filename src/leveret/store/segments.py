@@ -136,6 +136,25 @@ def chunk_ref(
     )
 
 
+def moved_ref(ref: ChunkRef, file_number: i64, position: i64) -> ChunkRef:
+    """Return the reference to a copy of the same chunk at another place."""
+    return ChunkRef(
+        file_number,
+        position,
+        ref.size,
+        ref.first,
+        ref.last,
+        ref.count,
+        ref.min_timestamp,
+        ref.max_timestamp,
+        ref.persistent,
+        ref.persistent_bytes,
+        ref.persistent_bodies,
+        ref.min_expiry,
+        ref.count_max,
+    )
+
+
 def read_chunk_bytes(disk: Disk, ref: ChunkRef) -> bytes:
     """Return what lies where `ref` points, fewer bytes where the file ends before.
 

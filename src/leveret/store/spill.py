@@ -19,7 +19,8 @@ from mypy_extensions import i64, mypyc_attr
 
 from leveret.chunk import ChunkBuilder
 from leveret.limits import SEGMENT_FILE_BYTES, SPILL_BATCH_BYTES
-from leveret.store.segments import ChunkRef, SegmentNumbers, chunk_ref
+from leveret.store.segment_use import SegmentUse
+from leveret.store.segments import ChunkRef, SegmentNumbers, chunk_ref, moved_ref
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -50,6 +51,7 @@ class Spill:
 
     def __init__(self, numbers: SegmentNumbers) -> None:
         self.numbers = numbers
+        self.use = SegmentUse()
         #: Bytes that were added and are not written yet.
         self.unwritten_bytes: i64 = 0
         self.submitted: i64 = 0
@@ -74,12 +76,24 @@ class Spill:
             size += len(part)
         file_number, position = self._place(size, temporary)
         ref = chunk_ref(builder, file_number, position, size, temporary)
+        self._queue(ref, parts, owner)
+        return ref
+
+    def copy(self, ref: ChunkRef, data: bytes, owner: SpillOwner) -> ChunkRef:
+        """Give a chunk's bytes another place as they are; `owner` hears when it is written."""
+        file_number, position = self._place(len(data), False)
+        copied = moved_ref(ref, file_number, position)
+        self._queue(copied, [data], owner)
+        return copied
+
+    def _queue(self, ref: ChunkRef, parts: list[bytes], owner: SpillOwner) -> None:
+        """Have a chunk written."""
+        self.use.wrote(ref)
         batch = self._batch(ref)
         batch.parts.extend(parts)
-        batch.size += size
+        batch.size += ref.size
         batch.owners.append((owner, ref))
-        self.unwritten_bytes += size
-        return ref
+        self.unwritten_bytes += ref.size
 
     def _place(self, size: i64, temporary: bool) -> tuple[i64, i64]:
         """Return the file and the position of a chunk of that size."""
