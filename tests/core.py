@@ -233,7 +233,8 @@ class Node:
             for wanted in self.turn.take_wanted():
                 wanted.arrived(read_if_readable(self.disk, wanted.ref))
             turn = self.turn
-            if not (turn.resume or turn.dispatchers or turn.woken or turn.wanted):
+            listed = turn.dispatchers or turn.woken or turn.wanted
+            if not (turn.resume or listed or self.spill.waits):
                 return
         raise AssertionError("the core does not rest")
 
