@@ -20,11 +20,12 @@ from command_process import run_leveret
 from leveret.client.blocking import Channel, connect
 from leveret.wire.properties import BasicProperties
 
-#: So that a few hundred messages make several checkpoints.
+#: So that a few hundred messages make several checkpoints, and a queue is deep.
 SMALL: Final = {
     "journal_bytes_max": "65536",
     "journal_file_bytes": "65536",
     "ballast_bytes": "0",
+    "queue_window_bytes": "16384",
 }
 
 PERSISTENT: Final = BasicProperties(delivery_mode=2, headers={"n": 1})

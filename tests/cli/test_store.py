@@ -280,9 +280,10 @@ def test_without_any_snapshot_everything_live_is_saved_and_orphans_are_named(
 def test_of_a_damaged_chunk_only_what_was_hit_is_lost(
     filled: Filled, data: Path, tmp_path: Path
 ) -> None:
-    place = (data / "segments" / "0000000000000001.seg").read_bytes().index(b"<deep.60>") + 3
-    flip(data / "segments" / "0000000000000001.seg", place)
-    (data / "segments" / "0000000000000002.seg").unlink()
+    paths = sorted((data / "segments").iterdir())
+    hit = next(path for path in paths if b"<deep.160>" in path.read_bytes())
+    flip(hit, hit.read_bytes().index(b"<deep.160>") + 3)
+    next(path for path in paths if path != hit and b"<log.200>" in path.read_bytes()).unlink()
     code, found = salvage(data, tmp_path / "new")
     assert code == 1
     assert found["saved"] + found["lost"] == sum(map(len, filled.bodies.values()))
@@ -453,3 +454,64 @@ def test_a_salvage_gives_what_the_directory_itself_would_give(tmp_path: Path) ->
         assert salvaged[what] == expected, what
     assert len(str(itself["delayed"])) > 1000
     assert itself["rewound"] != b"0\n"
+
+
+# -- deep queues -----------------------------------------------------------------------------------
+
+DEEP = {"queue_window_bytes": "262144", "ballast_bytes": "0"}
+
+
+@pytest.fixture(scope="module")
+def spilled(tmp_path_factory: pytest.TempPathFactory) -> Filled:
+    """A directory whose journal says of most messages that they lie in chunks."""
+    data = tmp_path_factory.mktemp("spilled") / "data"
+    with BrokerProcess(data, settings=DEEP) as broker, connect(broker.uri) as connection:
+        channel = connection.channel()
+        channel.confirm_select()
+        channel.queue_declare("deep", durable=True)
+        bodies = [b"<%d>" % number + bytes(66_000) for number in range(100)]
+        for number, each in enumerate(bodies):
+            # What is transient goes to files that no start reads.
+            for mode in (1, 2):
+                properties = BasicProperties(delivery_mode=mode)
+                channel.publish_nowait(each, "", "deep", properties)
+            if number % 20 == 19:
+                channel.wait_for_confirms()
+        for _ in range(80):
+            taken = channel.get("deep")
+            assert taken is not None
+            taken.ack()
+        channel.wait_for_confirms()
+        channel.publish(b"last", "", "deep", BasicProperties(delivery_mode=2))
+        broker.kill()
+    return Filled(data, {"deep": [*bodies[40:], b"last"]}, None)
+
+
+def test_spilled_messages_are_told_and_saved(spilled: Filled, tmp_path: Path) -> None:
+    data = copy_of(spilled, tmp_path / "data")
+    assert dump(data, "--journal", "--kind", "spill")
+    code, found = check(data)
+    assert (code, counts(found)) == (0, {"deep": len(spilled.bodies["deep"])})
+    assert salvage(data, tmp_path / "new")[0] == 0
+    assert_whole(tmp_path / "new")
+    with started(tmp_path / "new") as (_, channel):
+        assert take_all(channel, "deep") == spilled.bodies["deep"]
+
+
+@pytest.mark.parametrize("harm", ["flip", "remove"])
+def test_what_was_spilled_since_the_snapshot_is_still_in_the_journal(
+    spilled: Filled, tmp_path: Path, harm: str
+) -> None:
+    data = copy_of(spilled, tmp_path / "data")
+    for path in sorted((data / "segments").glob("*.seg")):
+        if harm == "flip":
+            flip(path, 3)
+            flip(path, path.stat().st_size // 2)
+        else:
+            path.unlink()
+    code, found = check(data)
+    assert (code, found["lost"]) == (1, 0)
+    assert counts(found) == {"deep": len(spilled.bodies["deep"])}
+    assert salvage(data, tmp_path / "new")[0] == 0
+    with started(tmp_path / "new") as (_, channel):
+        assert take_all(channel, "deep") == spilled.bodies["deep"]

@@ -13,6 +13,7 @@ from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
+from leveret.chunk import NEVER
 from leveret.message import Message
 from leveret.store.catalog import Catalog, number, text
 from leveret.store.ranges import RangeSet
@@ -37,7 +38,14 @@ class Place:
     """Where a chunk of a queue lies and which sequences it spans."""
 
     def __init__(
-        self, file_number: i64, position: i64, size: i64, first: i64, last: i64, count: i64
+        self,
+        file_number: i64,
+        position: i64,
+        size: i64,
+        first: i64,
+        last: i64,
+        count: i64,
+        persistent: i64,
     ) -> None:
         self.file_number: Final[i64] = file_number
         self.position: Final[i64] = position
@@ -45,6 +53,7 @@ class Place:
         self.first: Final[i64] = first
         self.last: Final[i64] = last
         self.count: Final[i64] = count
+        self.persistent: Final[i64] = persistent
 
 
 @final
@@ -57,6 +66,8 @@ class Holding:
         self.deleted = False
         self.next_sequence: i64 = 0
         self.first_offset: i64 = 0
+        #: From this sequence on the journal told every persistent message.
+        self.told_from: i64 = NEVER
         self.messages: dict[i64, Held] = {}
         self.counts: dict[i64, int] = {}
         self.dead = RangeSet()
@@ -99,6 +110,10 @@ class Holding:
             return f"the unexplained queue {self.queue_id}"
         return f"{self.name!r} in {self.vhost!r}"
 
+    def keeps_transient(self) -> bool:
+        """Tell whether a start brings transient messages back: a stream's, or it is not known."""
+        return self.type in ("stream", "")
+
     def is_gone(self, sequence: i64) -> bool:
         """Tell whether a message was acked, purged, moved or trimmed."""
         return sequence < self.first_offset or self.dead.has(sequence)
@@ -116,13 +131,16 @@ class Holding:
         """Tell whether journal or chunks have a message."""
         return sequence in self.messages or self.in_chunks.has(sequence)
 
-    def missing_between(self, first: i64, last: i64, count: i64) -> int:
-        """Return how many of `count` messages with sequences in a range are neither gone nor held.
+    def missing_in(self, place: Place) -> int:
+        """Return how many messages of a chunk are neither gone nor held.
 
-        Which sequences they have is not known; at most so many are missing.
+        Which sequences they have is not known; at most so many are missing.  What the journal would
+        have told was transient, or the journal's damage says so.
         """
+        count = place.count if self.keeps_transient() else place.persistent
         missing: i64 = 0
-        sequence: i64 = max(first, self.first_offset)
+        sequence: i64 = max(place.first, self.first_offset)
+        last: i64 = min(place.last, self.told_from - 1)
         while sequence <= last:
             if not self.dead.has(sequence) and not self.is_held(sequence):
                 missing += 1
@@ -208,6 +226,7 @@ class Holdings(Replay):
         for queue_id, sequence in targets:
             queue = self.of(queue_id)
             queue.took(sequence)
+            queue.told_from = min(queue.told_from, sequence)
             if not queue.deleted:
                 queue.messages[sequence] = held
 
@@ -270,8 +289,15 @@ class Holdings(Replay):
         """Learn where messages of a queue lie; they are looked at later."""
         queue = self.of(queue_id)
         queue.took(ref.last)
-        place = Place(ref.file_number, ref.position, ref.size, ref.first, ref.last, ref.count)
-        queue.places[int(ref.file_number), int(ref.position)] = place
+        queue.places[int(ref.file_number), int(ref.position)] = Place(
+            ref.file_number,
+            ref.position,
+            ref.size,
+            ref.first,
+            ref.last,
+            ref.count,
+            ref.persistent,
+        )
         return False
 
     def spill(self, queue_id: i64, ref: ChunkRef, gone: RangeSet) -> None:

@@ -106,6 +106,7 @@ _NAMES: Final = {
     PUBLISHER_SEQUENCE: "publisher_sequence",
     CHECKPOINT: "checkpoint",
     CLEAN_STOP: "clean_stop",
+    SPILL: "spill",
     SNAPSHOT: "snapshot",
     COUNTER: "counter",
     QUEUE: "queue",

@@ -48,7 +48,7 @@ class Loss:
 
     def missing(self) -> int:
         """Return how many messages are lost, as far as is known by now."""
-        return self.queue.missing_between(self.place.first, self.place.last, self.place.count)
+        return self.queue.missing_in(self.place)
 
     def settle(self) -> None:
         """Note the damage and what it costs in the end."""
@@ -152,10 +152,10 @@ class SegmentSurvey:
                 message = chunk.message(index)
             except RecordDamaged:
                 size = chunk.size
-                place = Place(0, position, size, sequence, sequence, 1)
+                place = Place(0, position, size, sequence, sequence, 1, 1)
                 self.losses.append(Loss(queue, place, "it does not check", report))
                 continue
-            if not message.persistent and queue.type not in ("stream", ""):
+            if not message.persistent and not queue.keeps_transient():
                 # No start brings it back.
                 queue.dead.add(sequence, sequence)
             if queue.is_gone(sequence):
@@ -178,7 +178,8 @@ class SegmentSurvey:
     def _adopt(self, chunk: Chunk, number: i64, position: i64, report: FileReport) -> None:
         """Give a chunk to its owner."""
         queue = self._holdings.of(chunk.owner)
-        place = Place(number, position, chunk.size, chunk.first, chunk.last, chunk.count)
+        count = chunk.count
+        place = Place(number, position, chunk.size, chunk.first, chunk.last, count, count)
         queue.places[int(number), int(position)] = place
         queue.took(chunk.last)
         self._survey_chunk(chunk, position, queue, report)

@@ -108,7 +108,8 @@ class Survey:
         self._identify()
         for folder in (STATE_DIR, JOURNAL_DIR, SEGMENTS_DIR):
             for path in paths_in(self.disk, folder):
-                self.bytes_total += self._size_of(path)
+                if not path.endswith(".tmp"):
+                    self.bytes_total += self._size_of(path)
         if self.identity.seed >= 0:
             for _ in self._survey_state():
                 yield
@@ -313,6 +314,7 @@ class Survey:
         older = Holdings(self.keep)
         applier = Applier(older)
         group: i64 = 0
+        whole = True
         for path in self._older:
             data = self._read(path)
             number = journal_number(path.rpartition("/")[2])
@@ -326,9 +328,12 @@ class Survey:
                 if told % SLICE_MESSAGES == 0:
                     yield
             group = scan.group
+            whole = whole and not scan.damages
         for loss in self._segments.losses:
             old = older.of(loss.queue.queue_id)
             first, last = loss.place.first, loss.place.last
+            if whole:
+                loss.queue.told_from = min(loss.queue.told_from, old.told_from)
             for sequence in [held for held in old.messages if first <= held <= last]:
                 _take_over(loss.queue, old, sequence)
 
