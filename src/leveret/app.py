@@ -114,8 +114,10 @@ class Node:
 
     port: int
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, on_failure: Callable[[], None] = lambda: None) -> None:
+        """Make a broker that is not started; `on_failure` is called when the storage fails."""
         self.settings = settings
+        self._on_failure = on_failure
         self.log = make_log(settings.log_level, settings.log_format)
         self.clock = SystemClock()
         self.broker = Broker(Journal(), settings.memory_bytes_max)
@@ -371,6 +373,7 @@ class Node:
     def _failed(self, failure: StorageFailure) -> None:
         """Confirm nothing more and end: what the disk holds is no longer known."""
         self.failure = failure
+        self._on_failure()
         self.runner.fail()
         self.log.critical("storage failed, the broker stops", reason=str(failure))
         for shell in self.runner.shells:
@@ -505,7 +508,7 @@ class Node:
 
 
 async def _serve(settings: Settings) -> int:
-    node = Node(settings)
+    node = Node(settings, _end_soon)
     try:
         await node.start()
     except (StorageFailure, BadDefinitions, OSError) as error:
@@ -517,8 +520,6 @@ async def _serve(settings: Settings) -> int:
     sys.stdout.write(f"listening on amqp://{settings.host}:{node.port}\nServer startup complete\n")
     sys.stdout.flush()
     await node.wait()
-    if node.failure is not None:
-        _end_soon()
     await node.stop()
     return 1 if node.failure is not None else 0
 
