@@ -59,9 +59,10 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def broker(disk: Path) -> Iterator[BrokerProcess]:
+def broker(disk: Path, request: pytest.FixtureRequest) -> Iterator[BrokerProcess]:
     """A broker on the small disk, with its ballast made."""
-    with BrokerProcess(disk / "data", settings=SETTINGS) as running:
+    settings = SETTINGS | getattr(request, "param", {})
+    with BrokerProcess(disk / "data", settings=settings) as running:
         running.expect_line("the ballast is made")
         yield running
 
@@ -159,6 +160,9 @@ def leave_no_room(disk: Path, broker: BrokerProcess, publisher: raw.Connection) 
     assert publisher.next_method().name == "connection.blocked"
 
 
+@pytest.mark.parametrize(
+    "broker", [{}, {"queue_window_bytes": str(MIB)}], ids=["journal", "pages"], indirect=True
+)
 def test_publishers_fill_it_and_consumers_make_room(
     disk: Path, broker: BrokerProcess, opened: Opened
 ) -> None:
