@@ -229,7 +229,9 @@ class Node:
         turn.now_ms = self.clock.wall_ms()
         turn.spill = self._checkpoints.spill
         turn.reader = self._chunks
-        turn.window_bytes = self.settings.queue_window_bytes
+        self.broker.eviction.configure(
+            self.settings.queue_window_bytes, self.settings.memory_window_bytes
+        )
         restore.finish(not report.clean_stop)
         for damage in report.damages + report.known + report.torn:
             self.broker.turn.damage.add(damage)

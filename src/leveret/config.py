@@ -113,6 +113,11 @@ def _management_socket(data: dict[str, Any]) -> Path:
     return Path(data.get("data_dir", ".")) / MANAGEMENT_SOCKET
 
 
+def _memory_window(data: dict[str, Any]) -> int:
+    """Return half of what messages may take of memory."""
+    return int(data.get("memory_bytes_max", _memory())) // 2
+
+
 Size = Annotated[int, BeforeValidator(_size)]
 Name = Annotated[str, StringConstraints(min_length=1), AfterValidator(_short_string)]
 Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_names)]
@@ -221,6 +226,13 @@ class Settings(BaseSettings):
         le=2**62,
         description="What the waiting messages of one queue may take of memory before new ones go "
         "to the disk.",
+    )
+    memory_window_bytes: Size = Field(
+        default_factory=_memory_window,
+        ge=0,
+        le=2**62,
+        description="What messages may take of memory before all queues write what waits in them "
+        "to the disk; half of `memory_bytes_max` by default.",
     )
     compact_records_min: int = Field(
         limits.COMPACT_RECORDS_MIN,

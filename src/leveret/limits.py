@@ -213,6 +213,11 @@ ACK_RANGES_PER_RECORD_MAX: Final = 512
 #: Chunks and records that a checkpoint holds before they are written.
 CHECKPOINT_BYTES_HELD_MAX: Final = 4 * 1024 * 1024
 
+#: The window that a queue has at least, when all together fill the memory for what waits; and how
+#: many queues are then asked in one turn to write what they hold.
+QUEUE_WINDOW_BYTES_LEAST: Final = 262_144
+EVICT_QUEUES: Final = 64
+
 #: Chunks that queues write when their memory is full: as many of their bytes go to the disk and are
 #: synced at once, and as many wait at most; beyond it publishers are not read.
 SPILL_BATCH_BYTES: Final = 4 * 1024 * 1024

@@ -8,6 +8,7 @@ from __future__ import annotations
 from mypy_extensions import i64
 
 from leveret.broker.classic import ClassicQueue
+from leveret.broker.eviction import Eviction
 from leveret.broker.parameters import Parameters
 from leveret.broker.turn import Link, Turn
 from leveret.broker.users import User, Users
@@ -32,6 +33,7 @@ class Broker:
         #: A dict for its order: what an alarm's end lets go on goes on in the order of arrival.
         self.links: dict[Link, None] = {}
         self.users = Users(self.turn, self.vhosts, self.links)
+        self.eviction = Eviction(self.turn, self.vhosts)
         self.parameters = Parameters(self.turn, self.vhosts)
         #: Memory for messages beyond which publishers are blocked.
         self.memory_bytes_max: i64 = memory_bytes_max
@@ -168,6 +170,7 @@ class Broker:
     def judge_memory(self) -> None:
         """Block publishers above the watermark; let them go on at nine tenths of it."""
         held = self.memory_bytes()
+        self.eviction.judge(held)
         if not self.memory_alarm and held > self.memory_bytes_max:
             self.memory_alarm = True
             self._tell_alarms()

@@ -61,6 +61,8 @@ class Page(SpillOwner):
         self.listed = True
         #: True for a page of an earlier start: messages that are not persistent are gone.
         self.restored = False
+        #: True where it is to leave the memory however soon its turn comes.
+        self.far = False
 
     def spilled(self, ref: ChunkRef) -> None:
         """Hear that the chunk is written."""
@@ -126,7 +128,7 @@ class Pages:
         if held <= queue.turn.window_bytes:
             return
         if not self.active:
-            self._begin()
+            self.begin()
         elif self._measure_tail():
             self._cut_tail()
 
@@ -135,7 +137,7 @@ class Pages:
         if self.active and self.queue.ready.window.count() > 0:
             self._cut_tail()
 
-    def _begin(self) -> None:
+    def begin(self) -> None:
         """Begin: what the window holds is the front, what comes from now on the tail."""
         ready = self.queue.ready
         self.front = ready.window
@@ -166,7 +168,7 @@ class Pages:
         self.tail_bytes = 0
         self.tail_end = window.next_sequence
         for page in self._cut(window):
-            self._spill(page)
+            self.spill(page)
             self._append(page)
 
     def _cut(self, window: Window) -> list[Page]:
@@ -181,14 +183,14 @@ class Pages:
             end += 1
             full = size >= self.queue.turn.page_bytes or end - begin >= CHUNK_RECORDS_MAX
             if full or end == len(items):
-                page = self._slice(window, begin, end)
+                page = self.slice(window, begin, end)
                 if page.waiting > 0:
                     pages.append(page)
                 begin = end
                 size = 0
         return pages
 
-    def _slice(self, window: Window, begin: i64, end: i64) -> Page:
+    def slice(self, window: Window, begin: i64, end: i64) -> Page:
         """Return a page of the places from `begin` to `end` of a window."""
         first: i64 = window.head_sequence + begin - window.head
         part = Window(first)
@@ -214,7 +216,7 @@ class Pages:
         self.items.append(page)
         self.count += page.waiting
 
-    def _spill(self, page: Page) -> None:
+    def spill(self, page: Page) -> None:
         """Give a page's messages a place in a segment file."""
         queue = self.queue
         builder = ChunkBuilder(queue.queue_id)
@@ -231,6 +233,8 @@ class Pages:
         count = builder.count
         ref = queue.turn.spill.add(builder, page, temporary)
         page.stored = queue.stored.add(ref, count)
+        page.stored.whole = True
+        page.stored.written = False
 
     def spilled(self, page: Page, ref: ChunkRef) -> None:
         """Let go of a page's memory, for its chunk is written, and journal where it lies."""
@@ -238,11 +242,12 @@ class Pages:
         stored = page.stored
         if queue.deleted or stored is None or not stored.kept:
             return
+        stored.written = True
         if not ref.temporary:
             gone = queue.stored.gone.within(ref.first, ref.last)
             queue.turn.journal.spill(queue.queue_id, ref, gone)
-        if page.listed and not self._is_near(page):
-            self._unload(page)
+        if page.listed and (page.far or not self._is_near(page)):
+            self.unload(page)
 
     def _is_near(self, page: Page) -> bool:
         """Tell whether a page is among those that are read ahead."""
@@ -254,7 +259,7 @@ class Pages:
             place += 1
         return False
 
-    def _unload(self, page: Page) -> None:
+    def unload(self, page: Page) -> None:
         """Let go of a page's memory."""
         window = page.window
         if window is None:

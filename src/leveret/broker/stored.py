@@ -32,6 +32,10 @@ class StoredChunk:
         self.kept = True
         #: True for a chunk of an earlier start: what was not persistent in it is gone.
         self.restored = False
+        #: True where all that waited between its ends is in it, persistent or not.
+        self.whole = False
+        #: False until its bytes are where the reference says.
+        self.written = True
 
 
 @final
