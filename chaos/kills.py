@@ -1,8 +1,9 @@
 """SIGKILL under load, again and again: nothing that was confirmed is lost.
 
 A thousand kills at moments drawn from 0.05 to 0.8 s after the broker is ready (short, so that all
-of them take half an hour), 25 on each data directory; each fifth start is killed itself, somewhere
-on its way.  The directories differ in how often they checkpoint.
+of them take half an hour), 20 on each data directory; each fifth start is killed itself, somewhere
+on its way.  The directories differ in how often they checkpoint and in how
+much of a queue is kept in memory.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from chaos.board import Row
 NAME: Final = "kills"
 RUNS: Final = 1000
 
-PER_DIRECTORY: Final = 25
+PER_DIRECTORY: Final = 20
 CHAPTER: Final = 5
 SECONDS: Final = (0.05, 0.8)
 
@@ -31,11 +32,18 @@ SECONDS: Final = (0.05, 0.8)
 START_SECONDS: Final = (0.1, 0.7)
 
 #: The default journal, which is hardly ever checkpointed; one that is every second; one that is
-#: all the time.
+#: all the time; and the last two with queues that keep 64 KiB or nothing in memory and the rest in
+#: chunks.
 SETTINGS: Final[tuple[dict[str, str], ...]] = (
     {},
     {"journal_bytes_max": "4194304", "journal_file_bytes": "1048576"},
     {"journal_bytes_max": "65536", "journal_file_bytes": "65536"},
+    {
+        "journal_bytes_max": "4194304",
+        "journal_file_bytes": "1048576",
+        "queue_window_bytes": "65536",
+    },
+    {"journal_bytes_max": "65536", "journal_file_bytes": "65536", "queue_window_bytes": "0"},
 )
 
 

@@ -19,7 +19,7 @@ from broker_process import BrokerProcess, BrokerProcessError
 from chaos.board import Row
 from chaos.campaign import BREACHES
 from kill_book import Violation
-from kill_scenario import SHORT, Scenario
+from kill_scenario import DEEP, SHORT, Scenario
 from ledger import Ledger
 
 NAME: Final = "mixed"
@@ -27,6 +27,8 @@ RUNS: Final = 500
 
 PER_DIRECTORY: Final = 10
 CONFIRMS_MAX: Final = 400
+
+SETTINGS: Final[tuple[dict[str, str], ...]] = ({}, SHORT, DEEP)
 
 _KIND: Final = re.compile(r"seed \d+: (lost|phantom|altered):")
 
@@ -74,11 +76,11 @@ def crash_again(
 ) -> None:
     """Crash so many times on one data directory, judging after each; the ledger lies apart.
 
-    Every second seed has a short journal.  `crash` does what a crash is beside the kill.
+    The seed decides on the settings too.  `crash` does what a crash is beside the kill.
     """
     with (
         Ledger(directory / "ledger") as ledger,
-        BrokerProcess(data, settings=SHORT if seed % 2 else {}) as broker,
+        BrokerProcess(data, settings=SETTINGS[seed % len(SETTINGS)]) as broker,
     ):
         scenario = Scenario(seed, broker, ledger)
         try:

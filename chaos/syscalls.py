@@ -48,7 +48,13 @@ CALLS: Final = (
 #: The calls of a recovery, and up to which of them one is drawn.
 RECOVERY_CALLS_MAX: Final = 4
 
-SETTINGS: Final = {"journal_bytes_max": "65536", "journal_file_bytes": "65536"}
+SHORT: Final = {"journal_bytes_max": "65536", "journal_file_bytes": "65536"}
+
+#: The whole script is played with each: with queues in memory, and with queues in chunks.
+SETTINGS: Final[dict[str, dict[str, str]]] = {
+    "": SHORT,
+    ", deep": SHORT | {"queue_window_bytes": "4096"},
+}
 
 
 @dataclass
@@ -70,37 +76,47 @@ class Score:
 
 def run(runs: int, seed: int, say: Callable[[str], None]) -> list[Row]:
     """Kill at every place, or at a share of them."""
-    try:
-        counts = count_calls(seed)
-    except BrokerProcessError as error:
-        return [skipped("kill at every system call", f"strace cannot run the broker: {error}")]
-    chance = random.Random(seed)
     rows = []
-    for calls in CALLS:
-        name = f"kill at the k-th {calls.partition(',')[0]}"
-        count = counts[calls]
-        score = Score()
-        if runs >= RUNS:
-            # Threads make the number of calls vary: go on until a play comes to its end.
-            places: Iterable[int] = itertools.count(1)
-        else:
-            places = sorted(chance.sample(range(1, count + 1), math.ceil(count * runs / RUNS)))
-        for place in places:
-            if not kill_at(calls, place, seed, chance, score) or score.violations:
-                break
-        for fault in score.faults:
-            say(fault)
-        say(f"{name}: {score.runs} of about {count} places")
-        note = f"of about {count} places; {score.again} recoveries killed at a call of theirs"
-        row = Row(
-            name, score.runs, score.boots, score.promises, 0, 0, score.altered, score.violations,
-            note=note,
-        )  # fmt: skip
-        rows.append(row)
+    for words, settings in SETTINGS.items():
+        try:
+            counts = count_calls(settings, seed)
+        except BrokerProcessError as error:
+            return [skipped("kill at every system call", f"strace cannot run the broker: {error}")]
+        for calls in CALLS:
+            name = f"kill at the k-th {calls.partition(',')[0]}{words}"
+            rows.append(row_of(name, calls, counts[calls], settings, runs, seed, say))
     return rows
 
 
-def count_calls(seed: int) -> dict[str, int]:
+def row_of(
+    name: str,
+    calls: str,
+    count: int,
+    settings: dict[str, str],
+    runs: int,
+    seed: int,
+    say: Callable[[str], None],
+) -> Row:
+    """Kill at the places of one kind of call, of which there are about `count`."""
+    chance = random.Random(seed)
+    score = Score()
+    # Threads make the number of calls vary: go on until a play comes to its end.
+    places: Iterable[int] = itertools.count(1)
+    if runs < RUNS:
+        places = sorted(chance.sample(range(1, count + 1), math.ceil(count * runs / RUNS)))
+    for place in places:
+        if not kill_at(calls, place, settings, seed, chance, score) or score.faults:
+            break
+    for fault in score.faults:
+        say(fault)
+    say(f"{name}: {score.runs} of about {count} places")
+    return Row(
+        name, score.runs, score.boots, score.promises, 0, 0, score.altered, score.violations,
+        note=f"of about {count} places; {score.again} recoveries killed at a call of theirs",
+    )  # fmt: skip
+
+
+def count_calls(settings: dict[str, str], seed: int) -> dict[str, int]:
     """Play the script to its end; return how often the broker made each of the calls.
 
     Raises: BrokerProcessError.
@@ -110,7 +126,7 @@ def count_calls(seed: int) -> dict[str, int]:
     with directory() as place:
         log = place / "strace"
         flags = ["-o", str(log), "-e", f"trace={','.join(CALLS)}"]
-        with under_strace(place, flags) as broker:
+        with under_strace(place, settings, flags) as broker:
             script = Script(seed, OPERATIONS)
             script.play(broker.uri)
             assert script.complete
@@ -119,12 +135,19 @@ def count_calls(seed: int) -> dict[str, int]:
     return {calls: sum(name in calls.split(",") for name in names) for calls in CALLS}
 
 
-def kill_at(calls: str, place: int, seed: int, chance: random.Random, score: Score) -> bool:
+def kill_at(
+    calls: str,
+    place: int,
+    settings: dict[str, str],
+    seed: int,
+    chance: random.Random,
+    score: Score,
+) -> bool:
     """Play until the kill, kill the recovery, and judge; False when nothing was killed."""
     script = Script(seed, OPERATIONS)
     with directory() as where:
         try:
-            broker = under_strace(where, injected(calls, place))
+            broker = under_strace(where, settings, injected(calls, place))
             with contextlib.suppress(BrokerProcessError), broker:
                 script.play(broker.uri)
                 if script.complete:
@@ -133,8 +156,8 @@ def kill_at(calls: str, place: int, seed: int, chance: random.Random, score: Sco
             score.runs += 1
             score.promises += script.promises
             drawn = chance.choice(CALLS), chance.randrange(1, RECOVERY_CALLS_MAX + 1)
-            score.again += killed_again(where, *drawn)
-            judge(where, script, score)
+            score.again += killed_again(where, settings, *drawn)
+            judge(where, settings, script, score)
         except BrokerProcessError as error:
             score.fault(f"{calls} {place}: no start: {error}")
         except BREACHES as error:
@@ -144,18 +167,18 @@ def kill_at(calls: str, place: int, seed: int, chance: random.Random, score: Sco
     return True
 
 
-def killed_again(where: Path, calls: str, place: int) -> bool:
+def killed_again(where: Path, settings: dict[str, str], calls: str, place: int) -> bool:
     """Start and kill at a call of the start, or behind it; tell whether it was at the call."""
     try:
-        with under_strace(where, injected(calls, place)):
+        with under_strace(where, settings, injected(calls, place)):
             return False
     except BrokerProcessError:
         return True
 
 
-def judge(where: Path, script: Script, score: Score) -> None:
+def judge(where: Path, settings: dict[str, str], script: Script, score: Score) -> None:
     """Start, and find one of the states that may be there.  Raises: BrokerProcessError."""
-    with BrokerProcess(where / "data", settings=SETTINGS) as broker:
+    with BrokerProcess(where / "data", settings=settings) as broker:
         score.boots += 1
         state = found(broker.uri)
         assert state in script.states[script.promised :], (
@@ -184,10 +207,10 @@ def injected(calls: str, place: int) -> list[str]:
     ]
 
 
-def under_strace(where: Path, flags: Sequence[str]) -> BrokerProcess:
+def under_strace(where: Path, settings: dict[str, str], flags: Sequence[str]) -> BrokerProcess:
     """Return a broker that strace runs, as a child of ours (-D).
 
     Python writes no byte code there: it renames what it writes, and those calls would count.
     """
     wrapper = ["env", "PYTHONDONTWRITEBYTECODE=1", "strace", "-D", "-f", "-qq", *flags]
-    return BrokerProcess(where / "data", settings=SETTINGS, wrapper=wrapper)
+    return BrokerProcess(where / "data", settings=settings, wrapper=wrapper)

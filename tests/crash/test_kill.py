@@ -1,7 +1,7 @@
 """A broker process that is killed with SIGKILL again and again loses nothing that it promised.
 
-Invariants I1 to I6 and I9, judged by `kill_scenario`.  50 kills: 5 seeds with 10 each, two of them
-with a journal so short that checkpoints run all the time.
+Invariants I1 to I6 and I9, judged by `kill_scenario`.  60 kills: 6 seeds with 10 each, four of them
+with a journal so short that checkpoints run all the time, one of those with deep queues.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import pytest
 from broker_process import BrokerProcess
 from brokers import need_own_broker
 from kill_book import KEPT
-from kill_scenario import SHORT, Scenario
+from kill_scenario import DEEP, SHORT, Scenario
 from ledger import Ledger
 
 KILLS = 10
 
-RUNS = [(1, {}), (2, SHORT), (3, {}), (4, SHORT), (5, SHORT)]
+RUNS = [(1, {}), (2, SHORT), (3, {}), (4, SHORT), (5, SHORT), (6, DEEP)]
 
 
 @pytest.fixture(autouse=True)
