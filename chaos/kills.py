@@ -33,7 +33,7 @@ START_SECONDS: Final = (0.1, 0.7)
 
 #: The default journal, which is hardly ever checkpointed; one that is every second; one that is
 #: all the time; and the last two with queues that keep 64 KiB or nothing in memory and the rest in
-#: chunks.
+#: chunks, which the last one compacts all the time.
 SETTINGS: Final[tuple[dict[str, str], ...]] = (
     {},
     {"journal_bytes_max": "4194304", "journal_file_bytes": "1048576"},
@@ -43,7 +43,13 @@ SETTINGS: Final[tuple[dict[str, str], ...]] = (
         "journal_file_bytes": "1048576",
         "queue_window_bytes": "65536",
     },
-    {"journal_bytes_max": "65536", "journal_file_bytes": "65536", "queue_window_bytes": "0"},
+    {
+        "journal_bytes_max": "65536",
+        "journal_file_bytes": "65536",
+        "queue_window_bytes": "0",
+        "compact_records_min": "100",
+        "compact_live_percent": "90",
+    },
 )
 
 

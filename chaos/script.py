@@ -32,13 +32,19 @@ LETTERS: Final = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": DEA
 PLAIN: Final = 1
 TX: Final = 2
 
+#: What the names of messages begin with: of those with bodies of 0.3 to 4 KB, or of 30 to 120 KB.
+SMALL: Final = "m"
+LARGE: Final = "l"
+
 _NOISE: Final = random.Random(2).randbytes(1 << 16)
 
 
 def body_of(name: str) -> bytes:
-    """Return the body of a message: 0.3 to 4 KB that follow from its name."""
+    """Return the body of a message, which follows from its name; a large one if that says so."""
     chance = random.Random(name)
     start = chance.randrange(1 << 15)
+    if name.startswith(LARGE):
+        return name.encode() + b":" + _NOISE[start : start + 30_000] * chance.randrange(1, 5)
     return name.encode() + b":" + _NOISE[start : start + chance.randrange(300, 4000)]
 
 
@@ -70,8 +76,9 @@ class State:
 class Script:
     """One play of the script; it is over when it was played or the broker is gone."""
 
-    def __init__(self, seed: int, operations: int) -> None:
+    def __init__(self, seed: int, operations: int, names: str = SMALL) -> None:
         self.random = random.Random(seed)
+        self.names = names
         self.operations = operations
         self.states = [State()]
         #: The state that must be reached, by its number.
@@ -193,7 +200,7 @@ class Script:
 
     def _name(self) -> str:
         self._number += 1
-        return f"m{self._number}"
+        return f"{self.names}{self._number}"
 
     def _publish(self) -> None:
         name, queue = self._name(), self._any()

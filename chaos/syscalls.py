@@ -4,7 +4,8 @@ A script of 200 operations (`script`) is played on a broker under strace, which 
 entry of the k-th `fdatasync`; then at the k-th `rename`, and so on, for every k until the script
 comes to its end.  The start on what is left is killed too, at one of its own calls.  The next start
 must find the state after one of the operations: not before the last promise, not after the last
-operation that was sent.  The journal is so short that checkpoints run all the time.
+operation that was sent.  The journal is so short that checkpoints run all
+the time; the second time the queues lie in chunks, which are paged and compacted meanwhile.
 
 Counted are the states that were judged, and as confirmed the operations that were promised.
 """
@@ -27,7 +28,7 @@ import raw
 from broker_process import BrokerProcess, BrokerProcessError
 from chaos.board import Row, skipped
 from chaos.campaign import BREACHES
-from chaos.script import Script, found
+from chaos.script import LARGE, SMALL, Script, found
 
 NAME: Final = "syscalls"
 
@@ -48,13 +49,32 @@ CALLS: Final = (
 #: The calls of a recovery, and up to which of them one is drawn.
 RECOVERY_CALLS_MAX: Final = 4
 
-SHORT: Final = {"journal_bytes_max": "65536", "journal_file_bytes": "65536"}
 
-#: The whole script is played with each: with queues in memory, and with queues in chunks.
-SETTINGS: Final[dict[str, dict[str, str]]] = {
-    "": SHORT,
-    ", deep": SHORT | {"queue_window_bytes": "4096"},
-}
+@dataclass(frozen=True)
+class Way:
+    """How the script is played: the broker's settings, and the size of the messages."""
+
+    words: str
+    names: str
+    settings: dict[str, str]
+
+
+#: All in memory, with checkpoints all the time; and with queues that have most of their messages in
+#: chunks, which are read and compacted meanwhile.
+WAYS: Final = (
+    Way("", SMALL, {"journal_bytes_max": "65536", "journal_file_bytes": "65536"}),
+    Way(
+        ", deep",
+        LARGE,
+        {
+            "journal_bytes_max": "1048576",
+            "journal_file_bytes": "524288",
+            "queue_window_bytes": "131072",
+            "compact_records_min": "2",
+            "compact_live_percent": "90",
+        },
+    ),
+)
 
 
 @dataclass
@@ -77,14 +97,14 @@ class Score:
 def run(runs: int, seed: int, say: Callable[[str], None]) -> list[Row]:
     """Kill at every place, or at a share of them."""
     rows = []
-    for words, settings in SETTINGS.items():
+    for way in WAYS:
         try:
-            counts = count_calls(settings, seed)
+            counts = count_calls(way, seed)
         except BrokerProcessError as error:
             return [skipped("kill at every system call", f"strace cannot run the broker: {error}")]
         for calls in CALLS:
-            name = f"kill at the k-th {calls.partition(',')[0]}{words}"
-            rows.append(row_of(name, calls, counts[calls], settings, runs, seed, say))
+            name = f"kill at the k-th {calls.partition(',')[0]}{way.words}"
+            rows.append(row_of(name, calls, counts[calls], way, runs, seed, say))
     return rows
 
 
@@ -92,7 +112,7 @@ def row_of(
     name: str,
     calls: str,
     count: int,
-    settings: dict[str, str],
+    way: Way,
     runs: int,
     seed: int,
     say: Callable[[str], None],
@@ -105,7 +125,7 @@ def row_of(
     if runs < RUNS:
         places = sorted(chance.sample(range(1, count + 1), math.ceil(count * runs / RUNS)))
     for place in places:
-        if not kill_at(calls, place, settings, seed, chance, score) or score.faults:
+        if not kill_at(calls, place, way, seed, chance, score) or score.faults:
             break
     for fault in score.faults:
         say(fault)
@@ -116,7 +136,7 @@ def row_of(
     )  # fmt: skip
 
 
-def count_calls(settings: dict[str, str], seed: int) -> dict[str, int]:
+def count_calls(way: Way, seed: int) -> dict[str, int]:
     """Play the script to its end; return how often the broker made each of the calls.
 
     Raises: BrokerProcessError.
@@ -126,8 +146,8 @@ def count_calls(settings: dict[str, str], seed: int) -> dict[str, int]:
     with directory() as place:
         log = place / "strace"
         flags = ["-o", str(log), "-e", f"trace={','.join(CALLS)}"]
-        with under_strace(place, settings, flags) as broker:
-            script = Script(seed, OPERATIONS)
+        with under_strace(place, way, flags) as broker:
+            script = Script(seed, OPERATIONS, way.names)
             script.play(broker.uri)
             assert script.complete
             broker.terminate()
@@ -138,16 +158,16 @@ def count_calls(settings: dict[str, str], seed: int) -> dict[str, int]:
 def kill_at(
     calls: str,
     place: int,
-    settings: dict[str, str],
+    way: Way,
     seed: int,
     chance: random.Random,
     score: Score,
 ) -> bool:
     """Play until the kill, kill the recovery, and judge; False when nothing was killed."""
-    script = Script(seed, OPERATIONS)
+    script = Script(seed, OPERATIONS, way.names)
     with directory() as where:
         try:
-            broker = under_strace(where, settings, injected(calls, place))
+            broker = under_strace(where, way, injected(calls, place))
             with contextlib.suppress(BrokerProcessError), broker:
                 script.play(broker.uri)
                 if script.complete:
@@ -156,8 +176,8 @@ def kill_at(
             score.runs += 1
             score.promises += script.promises
             drawn = chance.choice(CALLS), chance.randrange(1, RECOVERY_CALLS_MAX + 1)
-            score.again += killed_again(where, settings, *drawn)
-            judge(where, settings, script, score)
+            score.again += killed_again(where, way, *drawn)
+            judge(where, way, script, score)
         except BrokerProcessError as error:
             score.fault(f"{calls} {place}: no start: {error}")
         except BREACHES as error:
@@ -167,18 +187,18 @@ def kill_at(
     return True
 
 
-def killed_again(where: Path, settings: dict[str, str], calls: str, place: int) -> bool:
+def killed_again(where: Path, way: Way, calls: str, place: int) -> bool:
     """Start and kill at a call of the start, or behind it; tell whether it was at the call."""
     try:
-        with under_strace(where, settings, injected(calls, place)):
+        with under_strace(where, way, injected(calls, place)):
             return False
     except BrokerProcessError:
         return True
 
 
-def judge(where: Path, settings: dict[str, str], script: Script, score: Score) -> None:
+def judge(where: Path, way: Way, script: Script, score: Score) -> None:
     """Start, and find one of the states that may be there.  Raises: BrokerProcessError."""
-    with BrokerProcess(where / "data", settings=settings) as broker:
+    with BrokerProcess(where / "data", settings=way.settings) as broker:
         score.boots += 1
         state = found(broker.uri)
         assert state in script.states[script.promised :], (
@@ -207,10 +227,10 @@ def injected(calls: str, place: int) -> list[str]:
     ]
 
 
-def under_strace(where: Path, settings: dict[str, str], flags: Sequence[str]) -> BrokerProcess:
+def under_strace(where: Path, way: Way, flags: Sequence[str]) -> BrokerProcess:
     """Return a broker that strace runs, as a child of ours (-D).
 
     Python writes no byte code there: it renames what it writes, and those calls would count.
     """
     wrapper = ["env", "PYTHONDONTWRITEBYTECODE=1", "strace", "-D", "-f", "-qq", *flags]
-    return BrokerProcess(where / "data", settings=settings, wrapper=wrapper)
+    return BrokerProcess(where / "data", settings=way.settings, wrapper=wrapper)

@@ -28,8 +28,12 @@ from ledger import Ledger
 #: A journal of 64 KiB: a checkpoint about every 100 messages.
 SHORT: Final = {"journal_bytes_max": "65536"}
 
-#: The same, and of each queue only so much in memory: the rest lies in chunks.
-DEEP: Final = SHORT | {"queue_window_bytes": "8192"}
+#: The same, and of each queue only so much in memory: the rest lies in chunks, often compacted.
+DEEP: Final = SHORT | {
+    "queue_window_bytes": "8192",
+    "compact_records_min": "10",
+    "compact_live_percent": "90",
+}
 
 
 class Scenario:
