@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from core import Node
 from leveret.broker.broker import Broker
 from leveret.broker.classic import ClassicQueue
@@ -10,7 +12,7 @@ from leveret.message import Address, Message
 from leveret.store.disks.recording import RecordingDisk
 from leveret.store.journal import Journal
 from leveret.store.segments import ChunkRef
-from raw_codec import publish
+from raw_codec import method, publish
 
 QUEUE_ID = 7
 
@@ -42,6 +44,47 @@ def test_a_damaged_chunk_is_not_kept() -> None:
     assert [stored.ref.first for stored in queue.stored.items] == [1, 5]
     assert [int(item.sequence) for item in queue.unstored(1000)] == [3]
     assert queue.ready_count() == 5
+
+
+@pytest.mark.parametrize("checkpoints", [1, 2, 3])
+@pytest.mark.parametrize("harmed", [[3], [4], [3, 4], [3, 9], [2, 3, 4, 5]])
+def test_damage_to_what_is_gone_costs_nothing(checkpoints: int, harmed: list[int]) -> None:
+    """Messages 3 and 4 were acked when a bit of theirs turned in their chunk."""
+    node = Node()
+    peer = node.connect()
+    peer.declare("q")
+    peer.send(*[publish(1, "", "q", b"<%d>" % number, delivery_mode=2) for number in range(10)])
+    node.sync()
+    node.take_checkpoint()
+    peer.send(*[method(1, "basic.get", queue="q") for _ in range(5)])
+    tags = {got.body: got.delivery_tag for got in peer.take()}
+    for body in (b"<3>", b"<4>"):
+        peer.send(method(1, "basic.ack", delivery_tag=tags[body]))
+    node.sync()
+    for _ in range(checkpoints - 1):
+        node.take_checkpoint()
+        node.sync()
+    image = node.image()
+    for path, data in image.files.items():
+        if path.startswith("segments/"):
+            for number in harmed:
+                data = data.replace(b"<%d>" % number, b"<?>")  # noqa: PLW2901
+            image.files[path] = data
+    for _ in range(2):
+        node = Node(RecordingDisk(image))
+        again = node.connect()
+        again.send(*[method(1, "basic.get", queue="q") for _ in range(12)])
+        bodies = [got.body for got in again.take() if got.name == "basic.get-ok"]
+        whole = [b"<%d>" % number for number in range(10) if number not in (3, 4)]
+        # What a chunk has lost an older journal may tell still.
+        assert [body for body in whole if body in bodies] == bodies
+        assert set(whole) - set(bodies) <= {b"<%d>" % number for number in harmed}
+        image = node.image()
+        node.take_checkpoint()
+        node.sync()
+        kept = Node(RecordingDisk(node.image())).connect()
+        kept.send(*[method(1, "basic.get", queue="q") for _ in range(12)])
+        assert [got.body for got in kept.take() if got.name == "basic.get-ok"] == bodies
 
 
 def test_a_chunk_that_the_disk_will_not_give_costs_its_messages_only() -> None:

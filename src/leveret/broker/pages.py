@@ -400,8 +400,11 @@ class Pages:
         if not found:
             self.queue.stored.remove(stored)
             return
+        gone = self.queue.stored.gone
         for sequence in self._broken:
-            self.queue.stored.forget(sequence)
+            # What is gone already, or is another page's, does not count here.
+            if page.start <= sequence <= page.last and not gone.has(sequence):
+                self.queue.stored.forget(sequence)
 
     def _decode(self, page: Page, data: bytes) -> list[Returned]:
         """Return the messages that wait in a page; what is damaged is noted and left out."""

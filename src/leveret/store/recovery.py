@@ -304,7 +304,7 @@ class Recovery:
         if chunk is None:
             self._lose_chunk(queue_id, ref)
             return 0
-        if not wanted and not chunk.damaged():
+        if not wanted and not _broken(chunk, self._acked.get(int(queue_id))):
             chunked.add(ref.first, ref.last)
             return ref.count
         self._tell_chunk_messages(queue_id, ref, chunk, chunked)
@@ -332,7 +332,7 @@ class Recovery:
         if told is not None and told.count(ref.first, ref.last) > 0:
             return True
         chunk = self._read_chunk(queue_id, ref)
-        broken = chunk.damaged() if chunk is not None else []
+        broken = _broken(chunk, gone) if chunk is not None else []
         if chunk is not None and not broken:
             self.report.segments_spilled.add(place[0])
             return True
@@ -482,6 +482,15 @@ class Recovery:
             file.close()
         self.bytes_read += len(data)
         return data
+
+
+def _broken(chunk: Chunk, gone: RangeSet | None) -> list[int]:
+    """Return the sequences that do not check, but for what is gone or was not to come back."""
+    return [
+        sequence
+        for sequence in chunk.damaged()
+        if chunk.persistent(chunk.find(sequence)) and (gone is None or not gone.has(sequence))
+    ]
 
 
 @final
