@@ -156,6 +156,9 @@ class Trial:
         if is_boundary(harm, data) or (harm.kind == MISSING and harm.path == newest):
             silent = "it changed and nothing was reported"
             verdict.problems = [problem for problem in verdict.problems if problem != silent]
+        if verdict.returned and not harm.path.startswith("journal/"):
+            # Acks lie in the journal, and twice where a snapshot has them.
+            verdict.problems.append(f"acked messages came back: {sorted(verdict.returned)}")
         lost = {id_ for _, id_ in verdict.lost}
         allowed, count = may_cost(self.specimen, harm, data)
         return lost if len(lost & allowed) > count else lost - allowed
