@@ -279,14 +279,14 @@ class Node:
             self.end_sync()
         raise AssertionError("there is always more to sync")
 
-    def compact(self) -> int:
+    def compact(self, room: int = 1 << 62) -> int:
         """Take a checkpoint and copy forward what lives in files that are not all alive."""
         compaction = Compaction(self.turn, 0, 100)
         below = int(self.spill.numbers.next)
         source = BrokerCheckpoint(self.broker, compaction)
         self.checkpoint = self.checkpoints.begin(self.journal, source, self.clock.wall_ms())
         self.take_checkpoint()
-        compaction.begin(below)
+        compaction.begin(below, room)
         self.run()
         self.sync()
         return int(compaction.planned)

@@ -159,6 +159,7 @@ class Node:
         self.runner.after_sync = self._synced
         self.runner.after_checkpoint = self._checkpoint_ended
         self.runner.on_damage = self._report_damaged_chunks
+        self.runner.after_spill = lambda: self._space.look(self._threads.sync, self.runner.run)
         self.runner.no_room = self._no_room
         self.authenticator = PasswordAuthenticator(loop, self.broker.users, self.runner.run)
         self._management = UnixListener(
@@ -418,7 +419,11 @@ class Node:
         self._space.checkpoint_ended()
         self._space.look(self._threads.sync, self.runner.run)
         compaction = self._compaction
-        if compaction is not None and compaction.done and compaction.begin(self._compact_below):
+        if (
+            compaction is not None
+            and compaction.done
+            and compaction.begin(self._compact_below, self._space.spare_bytes)
+        ):
             self.log.info("compaction", chunks=int(compaction.planned))
             self.runner.run()
         self._reclaim.checkpoint_ended()

@@ -63,6 +63,17 @@ def test_what_lives_is_moved_and_the_old_files_go() -> None:
     assert bodies(again) == before
 
 
+def test_no_more_is_copied_than_there_is_room_for() -> None:
+    """The old files go only later: on a disk that is nearly full the copies must fit first."""
+    node, peer = filled()
+    ack_some(peer, 7)
+    before = bodies(node)
+    assert node.compact(room=0) == 0
+    assert node.compact(room=100) == 0
+    assert node.compact(room=1_000_000) > 0
+    assert bodies(node) == before
+
+
 @pytest.mark.parametrize("checkpoints", [0, 1, 2])
 def test_a_crash_after_a_move_finds_all(checkpoints: int) -> None:
     """The old files are there as long as a snapshot or a record of the journal names them."""

@@ -14,7 +14,7 @@ and kept when it is read for its messages.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
@@ -25,6 +25,9 @@ from leveret.chunk import Chunk, ChunkBuilder, ChunkDamaged
 from leveret.store.segment_use import FileUse, row_bytes
 from leveret.store.segments import ChunkRef, check_chunk
 from leveret.store.spill import SpillOwner
+
+#: Room for copies where nobody says how much there is.
+UNBOUNDED: Final = 1 << 62
 
 if TYPE_CHECKING:
     from leveret.broker.stream import Block, Stream
@@ -189,14 +192,16 @@ class Compaction:
             use.live_bytes = 0
         use.live_bytes += live * row_bytes(ref)
 
-    def begin(self, below: i64) -> bool:
-        """Begin to move what is worth it of files with lower numbers; tell whether there is any."""
+    def begin(self, below: i64, room: i64 = UNBOUNDED) -> bool:
+        """Begin to move what is worth it of files with lower numbers; tell whether there is any.
+
+        The copies take `room` at most: the files that they empty go only later.
+        """
         noted = self._noted
         self._noted = []
+        files = self._worth(below, room)
         for move in noted:
-            number = move.ref.file_number
-            use = self._uses[int(number)]
-            if number < below and use.worth(self.rows_min, self.live_percent):
+            if int(move.ref.file_number) in files:
                 self.moves.append(move)
         self._uses = {}
         self.moves.reverse()
@@ -204,6 +209,21 @@ class Compaction:
         if self.moves:
             self.next()
         return self.planned > 0
+
+    def _worth(self, below: i64, room: i64) -> set[int]:
+        """Return the files that are worth it, those with the least to copy first."""
+        worth: list[tuple[int, int]] = []
+        for number, use in self._uses.items():
+            if number < below and use.worth(self.rows_min, self.live_percent):
+                worth.append((int(use.live_bytes), number))
+        worth.sort()
+        files: set[int] = set()
+        for live_bytes, number in worth:
+            room -= live_bytes
+            if room < 0:
+                break
+            files.add(number)
+        return files
 
     def next(self) -> None:
         """Go on with the next chunk that is still used."""

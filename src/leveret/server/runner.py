@@ -141,6 +141,8 @@ class Runner:
         self._write_group = write_group
         self._chunks = chunks
         self._spilling = False
+        #: True while what is spilled finds no room; nobody waits for it then.
+        self._spill_waits = False
         self._shells: dict[Link, AmqpProtocol] = {}
         self._syncing = False
         self._resuming = False
@@ -156,6 +158,8 @@ class Runner:
         self.on_damage: Callable[[], None] = _nothing
         #: Called after each sync, when the core has heard of it.
         self.after_sync: Callable[[], None] = _nothing
+        #: Called when chunks of queues were written.
+        self.after_spill: Callable[[], None] = _nothing
         #: Called when a checkpoint is done.
         self.after_checkpoint: Callable[[], None] = _nothing
         #: Called each time that the disk had no room for a group, or for chunks.
@@ -257,6 +261,8 @@ class Runner:
         try:
             work()
         except DiskFull as full:
+            if thread is self._spill_thread:
+                self._spill_waits = True
             return partial(self._found_no_room, full, partial(self._do, thread, work, done))
         return done
 
@@ -266,6 +272,7 @@ class Runner:
             self.no_room(full)
             self._loop.call_later(NO_ROOM_SECONDS, again)
             self.run()
+            self._rest()
 
     def _synced(self, number: int) -> None:
         self._syncing = False
@@ -281,7 +288,7 @@ class Runner:
     @property
     def _busy(self) -> bool:
         """Tell whether anything is on its way to the disk that will get there."""
-        return self._syncing or self._spilling
+        return self._syncing or (self._spilling and not self._spill_waits)
 
     def _rest(self) -> None:
         if not self._busy:
@@ -298,9 +305,10 @@ class Runner:
         self._do(self._spill_thread, write, partial(self._spilled, batch))
 
     def _spilled(self, batch: SpillBatch) -> None:
-        self._spilling = False
+        self._spilling = self._spill_waits = False
         if self.failed:
             return
+        self.after_spill()
         self.now()
         turn = self._turn
         turn.spilled(batch)

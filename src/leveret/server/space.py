@@ -138,6 +138,11 @@ class Space:
             self._log.warning("chunks wait for room on the disk", reason=str(full))
         self.judge()
 
+    @property
+    def spare_bytes(self) -> int:
+        """What may be copied to make room: half of the reserve is for acks and deletes."""
+        return max(0, self._free - int(self._broker.disk_free_bytes_min) // 2)
+
     def checkpoint_ended(self) -> None:
         """Hear that a checkpoint is done: what it gave back is measured next."""
         self.owed_bytes = 0
