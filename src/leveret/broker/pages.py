@@ -22,6 +22,7 @@ from mypy_extensions import i64
 
 from leveret.broker.expiry import deadline_of, own_expiry
 from leveret.broker.source import NOTHING, TAKEN, Returned, Window, window_of
+from leveret.broker.spill_record import SpillRecord
 from leveret.broker.stored import StoredChunk
 from leveret.broker.turn import ChunkWanted, Damaged
 from leveret.chunk import NEVER, ROW_BYTES, Chunk, ChunkBuilder, ChunkDamaged
@@ -244,8 +245,7 @@ class Pages:
             return
         stored.written = True
         if not ref.temporary:
-            gone = queue.stored.gone.within(ref.first, ref.last)
-            queue.turn.journal.spill(queue.queue_id, ref, gone)
+            queue.turn.journal.later(SpillRecord(queue, stored, ref))
         if page.listed and (page.far or not self._is_near(page)):
             self.unload(page)
 

@@ -304,8 +304,7 @@ class Checkpoint:
         if self._state == _SPILLING:
             if self._store.spill.completed < self._spilled:
                 return None
-            journal = self._journal
-            self.barrier = journal.group if journal.has_records() else journal.group - 1
+            self.barrier = self._journal.last_group
             self._state = _WAITING
         if self._state == _WAITING:
             if self._journal.durable_group < self.barrier:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import Final, final
 
-from mypy_extensions import i32, i64, u8
+from mypy_extensions import i32, i64, mypyc_attr, u8
 from xxhash import xxh3_64, xxh3_64_digest
 
 from leveret.limits import (
@@ -90,6 +90,15 @@ class Group:
         return b"".join(self.parts)
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
+class LateRecord:
+    """A record that must not share a group with what it tells of; see `Journal.later`."""
+
+    def append_to(self, journal: Journal) -> None:
+        """Append it."""
+        raise RuntimeError("a late record says what it is")
+
+
 @final
 class Journal:
     """The journal's open end.
@@ -116,6 +125,8 @@ class Journal:
         self._parts: list[bytes] = []
         self._out = BytesWriter()
         self._sealed: list[Group] = []
+        #: What is to be appended to the next group.
+        self._late: list[LateRecord] = []
         self._publish = _scratch(_PUBLISH_START)
         self._targets: i64 = 0
         self._other = _scratch(RECORD_HEAD_BYTES)
@@ -218,6 +229,16 @@ class Journal:
         self._flush_acks()
         self._append(writer, RECORD_HEAD_BYTES, SPILL, b"")
 
+    def later(self, record: LateRecord) -> None:
+        """Append `record` once all that was recorded so far is in groups before its own.
+
+        A crash may keep any part of the newest group, but the groups before it are durable then.
+        """
+        if self.has_records():
+            self._late.append(record)
+        else:
+            record.append_to(self)
+
     # -- definitions and marks ---------------------------------------------------------------------
 
     def define(self, kind: str, definition: dict[str, object]) -> None:
@@ -276,6 +297,13 @@ class Journal:
         """Tell whether anything waits to be sealed."""
         return self._records > 0 or self._ack_queue >= 0 or len(self._acks) > RECORD_HEAD_BYTES
 
+    @property
+    def last_group(self) -> i64:
+        """The group with which all that was recorded is durable, late records too."""
+        if self._late:
+            return self.group + 1
+        return self.group if self.has_records() else self.group - 1
+
     def seal(self) -> Group | None:
         """Return what has gathered as a group to write and sync, or None; begin the next group."""
         if self._in_tx:
@@ -300,6 +328,9 @@ class Journal:
         self._file_bytes += group.size
         self.bytes_since_roll += group.size
         self._begin_group()
+        late, self._late = self._late, []
+        for record in late:
+            record.append_to(self)
         return group
 
     def synced(self, number: i64) -> None:
