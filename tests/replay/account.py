@@ -93,6 +93,8 @@ class Change:
     counts: dict[Key, int] = field(default_factory=dict)
     #: Queues that are gone, vhosts that are gone by their queues.
     queues_gone: set[int] = field(default_factory=set)
+    #: Chunks that were spilled.
+    spills: int = 0
 
     def removes(self, key: Key) -> bool:
         """Tell whether the record takes a message away, were it there."""
@@ -221,7 +223,8 @@ class Notes(Replay):
         self.change.ranges.append((int(queue_id), 0, int(first_offset) - 1))
 
     def spill(self, queue_id: int, ref: ChunkRef, gone: RangeSet) -> None:
-        """Change nothing: what lies in the chunk was told before."""
+        """Count it: what lies in the chunk was told before."""
+        self.change.spills += 1
 
     def queue(self, queue_id: int, next_sequence: int) -> None:
         raise AssertionError("a journal holds no queue's next sequence")

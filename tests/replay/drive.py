@@ -18,7 +18,9 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from core import TURNS_MAX, UUID, Node, Peer
+from core import TURNS_MAX, UUID, Node, Peer, Slices
+from leveret.broker.checkpoint import BrokerCheckpoint
+from leveret.broker.compaction import UNBOUNDED, Compaction
 from leveret.broker.turn import ChunkWanted
 from leveret.clock import ManualClock
 from leveret.store.disk import Disk, StorageFailure
@@ -35,6 +37,7 @@ from replay.ledger import Ledger, Place, Sent, number_of
 CONFIRM, TX, PLAIN = 1, 2, 3
 
 REPLIES_MAX = 1000
+COMPACT_PERCENT = 90
 
 #: What may befall a life: stops and kills between two acts, calls of the disk that fail, or kills
 #: at any call of the disk.
@@ -105,6 +108,10 @@ class Machine(Node):
         super().__init__(
             disk, recording=recording, clock=clock, begin=False, window_bytes=sizes.window_bytes
         )
+        #: Any file of which less than most is live is copied.
+        self.compaction = Compaction(self.turn, 0, COMPACT_PERCENT)
+        self.compact_below = 0
+        self.moved = 0
         self.turn.window_mask = 0
         self.turn.page_bytes = sizes.page_bytes
         self.journal.file_bytes_max = sizes.journal_file_bytes
@@ -145,6 +152,20 @@ class Machine(Node):
             if not (turn.resume or turn.dispatchers or turn.woken):
                 return
         raise AssertionError("the core does not rest")
+
+    def step_checkpoint(self, items: int = 1000) -> bool:
+        """Go on with a checkpoint as the app does: when one is done, what it noted is compacted."""
+        if self.checkpoint is None:
+            noting = self.compaction if self.compaction.done else None
+            source = Slices(BrokerCheckpoint(self.broker, noting), items)
+            self.compact_below = int(self.spill.numbers.next)
+            now_ms = self.clock.wall_ms()
+            self.checkpoint = self.checkpoints.begin(self.journal, source, now_ms)
+        done = super().step_checkpoint(items)
+        if done and self.compaction.done:
+            self.compaction.begin(self.compact_below, UNBOUNDED)
+            self.moved += int(self.compaction.planned)
+        return done
 
     def go_on(self) -> None:
         """Do the next piece of the journal's work."""
@@ -213,6 +234,8 @@ class Drive:
         self.mode = mode
         self.life = Life(RecordingDisk(image), start, Ledger(), ManualClock())
         self.disk: Disk = self.life.disk
+        #: How soon what was recorded is synced: few records share a group, or many.
+        self.pace = self.chance.choice((0.6, 0.3, 0.1))
         if mode == FAULTY:
             self.disk = FaultyDisk(self.disk, some_fault(self.chance))
         elif mode == KILLS:
@@ -377,7 +400,7 @@ class Drive:
     def hum(self) -> None:
         """Do a little of what a node does beside its clients."""
         chance, machine = self.chance, self.machine
-        if chance.random() < 0.6:
+        if chance.random() < self.pace:
             machine.go_on()
         if machine.checkpoint is not None:
             if chance.random() < 0.5:

@@ -306,7 +306,7 @@ class Acts(Drive):
             out = self.get_from(queue, TX, False) if queue is not None else None
             if out is not None:
                 outs.append(out)
-        numbers = [self.send(TX) for _ in range(self.chance.randint(0, 3))]
+        numbers = [self.send(TX) for _ in range(self.chance.choice((0, 1, 2, 3, 8)))]
         rollback = self.chance.random() < 0.25
         acked = outs[: self.chance.randint(0, len(outs))]
         if not rollback:
@@ -556,11 +556,11 @@ _load(
 )  # fmt: skip
 _load(
     "deep-tx",
-    {"q1": {}, "q2": {"x-max-priority": 3}},
+    {"q1": {}, "q2": {}, "q3": {"x-max-priority": 3}},
     {"publish_some": 6, "transaction": 12, "requeue": 4, "drain_some": 3, "checkpoint": 2,
      **_CONSUMING, **_MACHINE},
-    sizes=SMALL,
-    limits=Sizes(2500, 7000, 8, window_bytes=300),
+    sizes=(3, 40, 300, 600),
+    limits=Sizes(2500, 7000, 8, window_bytes=0, page_bytes=200),
     properties=lambda acts: acts.some_priority(),
 )  # fmt: skip
 _load(

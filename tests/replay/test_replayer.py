@@ -51,6 +51,14 @@ def test_a_disk_that_fails_makes_no_false_promise(load: str) -> None:
     assert counts.failures, "no life met a failure"
 
 
+@pytest.mark.parametrize("load", [load for load in LOADS if load.startswith("deep")])
+def test_the_deep_loads_page(load: str) -> None:
+    account = lived(load).account
+    assert account is not None
+    changes = [change for entry in account.entries for change in entry.changes]
+    assert sum(change.spills for change in changes) > 1
+
+
 def lived(load: str) -> Life:
     """A life of a load on an empty disk."""
     return Acts(LOADS[load], f"{load}/planted", None, Holding()).live(STEPS)
