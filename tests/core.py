@@ -24,7 +24,7 @@ from leveret.broker.compaction import Compaction
 from leveret.broker.restore import Restore
 from leveret.broker.source import Returned
 from leveret.broker.stream import Stream
-from leveret.broker.turn import ChunkReader, Link
+from leveret.broker.turn import ChunkReader, ChunkWanted, Link
 from leveret.broker.users import User, hash_password
 from leveret.broker.vhost import Vhost
 from leveret.clock import ManualClock
@@ -166,6 +166,10 @@ class Node:
         self.checkpoints = CheckpointStore(self.report)
         self.spill = self.turn.spill = self.checkpoints.spill
         self.spill_files = SpillFiles(self.disk)
+        #: True while chunks are not written, and not read, until a test says so.
+        self.hold_spill = False
+        self.hold_reads = False
+        self.wanted: list[ChunkWanted] = []
         self.turn.reader = Reader(self.disk)
         self.turn.window_bytes = window_bytes
         if window_bytes == 0:
@@ -229,12 +233,16 @@ class Node:
             for link in self.turn.take_woken():
                 if link in self.peers:
                     self.peers[link].flush()
-            self.write_spilled()
-            for wanted in self.turn.take_wanted():
-                wanted.arrived(read_if_readable(self.disk, wanted.ref))
+            if not self.hold_spill:
+                self.write_spilled()
+            if self.hold_reads:
+                self.wanted += self.turn.take_wanted()
+            else:
+                self.read_wanted()
             turn = self.turn
             listed = turn.dispatchers or turn.woken or turn.wanted
-            if not (turn.resume or listed or self.spill.waits):
+            spills = self.spill.waits and not self.hold_spill
+            if not (turn.resume or listed or spills):
                 return
         raise AssertionError("the core does not rest")
 
@@ -245,8 +253,26 @@ class Node:
             self.batch = batch = self.batch or self.spill.take()
             self.spill_files.write(batch)
             self.batch = None
-            self.spill.written(batch)
+            self.turn.spilled(batch)
         self.spill_files.remove(self.spill.take_unused())
+
+    def write_batch(self) -> bool:
+        """Write one batch of what waits to be spilled; tell whether there was one."""
+        if not self.spill.waits:
+            return False
+        batch = self.spill.take()
+        self.spill_files.write(batch)
+        self.turn.spilled(batch)
+        self.spill_files.remove(self.spill.take_unused())
+        self.run()
+        return True
+
+    def read_wanted(self) -> None:
+        """Read what was asked for from the disk, held back before or not."""
+        self.wanted += self.turn.take_wanted()
+        wanted, self.wanted = self.wanted, []
+        for one in wanted:
+            one.arrived(read_if_readable(self.disk, one.ref))
 
     def begin_sync(self) -> bool:
         """Seal what has gathered; tell whether there is a group under way."""
@@ -312,6 +338,7 @@ class Node:
         for _ in range(TURNS_MAX):
             if self.step_checkpoint():
                 return
+            self.write_spilled()
             self.sync()
         raise AssertionError("a checkpoint without an end")
 

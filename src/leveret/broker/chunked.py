@@ -77,6 +77,10 @@ class ChunkedQueue(Queue):
     def chunked(self, chunk: NewChunk) -> None:
         """Know a new chunk, of messages that were here a moment ago."""
         self.stored.add(chunk.ref, len(chunk.sequences))
+        after: i64 = chunk.ref.first
+        for sequence in chunk.sequences:
+            self.stored.skip(after, sequence - 1)
+            after = sequence + 1
         for sequence in chunk.sequences:
             if not self.holds(sequence):
                 self.stored.forget(sequence)

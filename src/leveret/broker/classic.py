@@ -27,7 +27,8 @@ from leveret.broker.dead_letter import (
 )
 from leveret.broker.deduplication import Deduplication, key_of
 from leveret.broker.expiry import EXPIRATION_FLAG, Expiry, deadline_of
-from leveret.broker.pages import Page, Pages
+from leveret.broker.page import Page
+from leveret.broker.pages import Pages
 from leveret.broker.priorities import PriorityReady
 from leveret.broker.queue import DROP, REFUSE, TAKE
 from leveret.broker.queue_settings import DROP_HEAD, REJECT_PUBLISH_DLX, UNSET
@@ -205,14 +206,13 @@ class ClassicQueue(ChunkedQueue):
         expired: i64 = 0
         while expired < limit and expiry.heap and expiry.heap[0][0] <= now_ms:
             sequence = expiry.pop()
-            if sequence < 0:
-                if self.ready.pages is not None:
-                    self.ready.pages.fetch(-sequence)
-            elif self._remove(sequence, EXPIRED):
+            if sequence != NOTHING and self.let_die(sequence, EXPIRED):
                 expired += 1
+            elif sequence == NOTHING and expiry.reads():
+                break
         expiry.arm()
 
-    def _remove(self, sequence: i64, reason: str) -> bool:
+    def let_die(self, sequence: i64, reason: str) -> bool:
         """Take a waiting message out of its place and let it die; False where it does not wait."""
         returned = self.ready.remove(sequence)
         if returned is None:
@@ -246,7 +246,7 @@ class ClassicQueue(ChunkedQueue):
         """Drop up to `limit` messages beyond the limits from the head."""
         dropped: i64 = 0
         while dropped < limit and self._over():
-            self._remove(self.ready.first_at_once(), MAXLEN)
+            self.let_die(self.ready.first_at_once(), MAXLEN)
             dropped += 1
 
     def is_full(self, message: Message) -> bool:
@@ -307,7 +307,7 @@ class ClassicQueue(ChunkedQueue):
     def dispatch(self, limit: i64) -> bool:
         """Hand out up to `limit` messages, one to each ready consumer in turn."""
         if self.special and not self._tidy():
-            return True
+            return self.expiry is None or not self.expiry.reads()
         if not self.consumers:
             return False
         ready = self.ready
@@ -342,7 +342,7 @@ class ClassicQueue(ChunkedQueue):
             self.expire(self.turn.now_ms, self.ready.count())
             while self.shrinks:
                 self._shrink()
-        sequence = self.ready.first_at_once()
+        sequence = self.expiry.first_alive() if self.expiry else self.ready.first_at_once()
         if sequence == NOTHING:
             return None
         message = self.take(sequence)

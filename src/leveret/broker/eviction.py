@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, final
 from mypy_extensions import i64
 
 from leveret.broker.classic import ClassicQueue
-from leveret.broker.pages import Page, Pages
+from leveret.broker.page import Page
+from leveret.broker.pages import Pages
 from leveret.broker.source import TAKEN, Returned, Window
 from leveret.broker.stored import StoredChunk
 from leveret.broker.turn import Turn
@@ -133,6 +134,7 @@ def _cut_front(pages: Pages, front: Window) -> list[Page]:
         end += 1
         following = stored_chunks.find(first + end) if end < len(items) else None
         full = size >= page_bytes or end - begin >= CHUNK_RECORDS_MAX
+        full = full or pages.dies_at(front, end)
         if end == len(items) or following is not stored or (full and stored is None):
             page = _front_page(pages, front, begin, end, stored)
             if page is not None:

@@ -4,9 +4,12 @@ A message's deadline follows from the message and its queue alone: the time it w
 lesser of the queue's TTL and its own.  So nothing about it is stored, and a requeued or recovered
 message expires when it would have (behaviours 49 and 66).
 
+A page on the disk is read when the first message in it is due; until it is there nothing else
+expires, so that what was due first dies first, and no more than a page is read at a time.
+
 Invariants: the heap holds the deadline of every message that waits in memory and has one, and of
-each page on the disk the first (under its first sequence, negative); entries of messages that wait
-no more are passed by, and sorted out when they are the most.
+each page on the disk the first; entries of messages that wait no more are passed by, and sorted out
+when they are the most.
 """
 
 from __future__ import annotations
@@ -16,7 +19,9 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
+from leveret.broker.dead_letter import EXPIRED
 from leveret.broker.expiration import expiration_ms
+from leveret.broker.source import NOTHING
 from leveret.broker.timers import NO_DEADLINE, Timed
 from leveret.chunk import NEVER
 from leveret.limits import SLICE_MESSAGES
@@ -58,16 +63,19 @@ class Expiry(Timed):
     def __init__(self, queue: ClassicQueue) -> None:
         super().__init__()
         self.queue = queue
+        #: Deadlines, each with twice the sequence of a page's begin, or that of a message plus one.
         self.heap: list[tuple[int, int]] = []
 
     def add(self, deadline_ms: i64, sequence: i64) -> None:
-        """Have the message of that sequence expire."""
-        heapq.heappush(self.heap, (int(deadline_ms), int(sequence)))
+        """Have the message of that sequence expire; below 0 it is where a page begins."""
+        key: i64 = -2 * sequence if sequence < 0 else 2 * sequence + 1
+        heapq.heappush(self.heap, (int(deadline_ms), int(key)))
         ready = self.queue.ready
         size: i64 = len(self.heap)
         if size > _SORT_OUT_AT and size > 2 * (ready.memory_count() + ready.page_count()):
-            # Entries below 0 are of pages on the disk.
-            self.heap = [entry for entry in self.heap if entry[1] < 0 or ready.has(entry[1])]
+            self.heap = [
+                entry for entry in self.heap if entry[1] & 1 == 0 or ready.has(entry[1] >> 1)
+            ]
             heapq.heapify(self.heap)
         self.arm()
 
@@ -78,7 +86,7 @@ class Expiry(Timed):
         for item in self.queue.ready.waiting():
             deadline = deadline_of(item.message, ttl)
             if deadline != NO_DEADLINE:
-                heap.append((int(deadline), int(item.sequence)))
+                heap.append((int(deadline), 2 * int(item.sequence) + 1))
         self.heap = heap
         pages = self.queue.ready.pages
         if pages is not None:
@@ -88,16 +96,50 @@ class Expiry(Timed):
         self.arm()
 
     def arm(self) -> None:
-        """Have the timer come at the first deadline."""
+        """Have the timer come at the first deadline, or not while a page is read for it."""
         timers = self.queue.turn.timers
-        if self.heap:
+        if self.heap and not self.reads():
             timers.set(self, self.heap[0][0])
         else:
             timers.cancel(self)
 
+    def reads(self) -> bool:
+        """Tell whether a page is on its way from the disk, which `arm` is called behind."""
+        if not self.heap or self.heap[0][1] & 1:
+            return False
+        pages = self.queue.ready.pages
+        page = pages.page_at(self.heap[0][1] >> 1) if pages is not None else None
+        return page is not None and page.wanted and page.window is None
+
     def pop(self) -> i64:
-        """Take the first deadline off; return the sequence of its message, which may be gone."""
-        return heapq.heappop(self.heap)[1]
+        """Take the first deadline off and return its message's sequence, which may be gone.
+
+        NOTHING stands for a page: it is had read, and its deadline stays until it is there.
+        """
+        key: i64 = self.heap[0][1]
+        if key & 1 == 0:
+            pages = self.queue.ready.pages
+            if pages is not None and pages.fetch(key >> 1):
+                return NOTHING
+        heapq.heappop(self.heap)
+        return key >> 1 if key & 1 else NOTHING
+
+    def first_alive(self) -> i64:
+        """Return the first sequence whose message has not expired; those before it die.
+
+        What came from the disk only now may have been due for long.
+        """
+        queue = self.queue
+        ttl = queue.settings.message_ttl_ms
+        while True:
+            sequence = queue.ready.first_at_once()
+            returned = queue.ready.look(sequence) if sequence != NOTHING else None
+            if returned is None:
+                return sequence
+            deadline = deadline_of(returned.message, ttl)
+            if deadline == NO_DEADLINE or deadline > queue.turn.now_ms:
+                return sequence
+            queue.let_die(sequence, EXPIRED)
 
     def due(self, now_ms: i64) -> None:
         """Let a slice of what is due expire."""

@@ -21,14 +21,13 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from leveret.broker.expiry import deadline_of, own_expiry
+from leveret.broker.page import Page, PageWanted
 from leveret.broker.source import NOTHING, TAKEN, Returned, Window, window_of
 from leveret.broker.spill_record import SpillRecord
-from leveret.broker.stored import StoredChunk
-from leveret.broker.turn import ChunkWanted, Damaged
+from leveret.broker.turn import Damaged
 from leveret.chunk import NEVER, ROW_BYTES, Chunk, ChunkBuilder, ChunkDamaged
 from leveret.limits import CHUNK_RECORDS_MAX, MESSAGE_OVERHEAD_BYTES, PAGES_AHEAD
 from leveret.store.segments import ChunkRef, check_chunk
-from leveret.store.spill import SpillOwner
 
 if TYPE_CHECKING:
     from leveret.broker.classic import ClassicQueue
@@ -36,60 +35,6 @@ if TYPE_CHECKING:
 
 #: Places before the first page that are worth moving the rest for.
 _COMPACT_AT: Final = 1024
-
-
-@final
-class Page(SpillOwner):
-    """Messages that wait next to each other; `window` holds them while they are in memory."""
-
-    def __init__(self, pages: Pages, first: i64, last: i64) -> None:
-        self.pages = pages
-        self.first: i64 = first
-        self.last: i64 = last
-        #: Messages of the chunk with lower sequences are not the page's.
-        self.start: i64 = first
-        self.window: Window | None = None
-        self.stored: StoredChunk | None = None
-        #: What waits: messages, their bytes, and the bytes of their bodies.
-        self.waiting: i64 = 0
-        self.size: i64 = 0
-        self.bodies: i64 = 0
-        #: The first deadline that a message has of its own, and when the oldest was taken.
-        self.min_expiry: i64 = NEVER
-        self.min_timestamp: i64 = 0
-        self.wanted = False
-        #: True until the page became the front, or was dropped.
-        self.listed = True
-        #: True for a page of an earlier start: messages that are not persistent are gone.
-        self.restored = False
-        #: True where it is to leave the memory however soon its turn comes.
-        self.far = False
-
-    def spilled(self, ref: ChunkRef) -> None:
-        """Hear that the chunk is written."""
-        self.pages.spilled(self, ref)
-
-
-@final
-class PageWanted(ChunkWanted):
-    """A page on its way from the disk."""
-
-    def __init__(self, page: Page, ref: ChunkRef) -> None:
-        super().__init__(ref)
-        self.page = page
-
-    def arrived(self, data: bytes) -> None:
-        """Take the page's messages into memory, unless it is not wanted any more."""
-        page = self.page
-        page.wanted = False
-        stored = page.stored
-        if not page.listed or page.window is not None or stored is None:
-            return
-        if stored.ref is self.ref:
-            page.pages.load(page, data)
-        else:
-            # It was moved meanwhile, and may be gone from where it lay.
-            page.pages.want(page)
 
 
 @final
@@ -116,8 +61,8 @@ class Pages:
         #: The page that was read last to be looked at, and what it holds.
         self._peeked: Page | None = None
         self._peeked_items: dict[i64, Returned] = {}
-        #: The damaged messages of the chunk that was read last.
-        self._broken: list[int] = []
+        #: The messages that waited in the chunk read last and are damaged.
+        self._lost: list[i64] = []
 
     # -- filling ----------------------------------------------------------------------------------
 
@@ -173,7 +118,10 @@ class Pages:
             self._append(page)
 
     def _cut(self, window: Window) -> list[Page]:
-        """Return what waits in a window as pages of the size of a chunk."""
+        """Return what waits in a window as pages of the size of a chunk.
+
+        No page reaches over a message that dies: one that must survive lies in no chunk yet.
+        """
         pages: list[Page] = []
         size: i64 = 0
         begin: i64 = window.head
@@ -183,13 +131,20 @@ class Pages:
             size += items[end].size + ROW_BYTES
             end += 1
             full = size >= self.queue.turn.page_bytes or end - begin >= CHUNK_RECORDS_MAX
-            if full or end == len(items):
+            if full or self.dies_at(window, end) or end == len(items):
                 page = self.slice(window, begin, end)
                 if page.waiting > 0:
                     pages.append(page)
                 begin = end
                 size = 0
         return pages
+
+    def dies_at(self, window: Window, place: i64) -> bool:
+        """Tell whether what lay at a place of a window is dying, and is to survive until it did."""
+        out = self.queue.out
+        if not out or place >= len(window.items) or window.items[place] is not TAKEN:
+            return False
+        return window.head_sequence + place - window.head in out
 
     def slice(self, window: Window, begin: i64, end: i64) -> Page:
         """Return a page of the places from `begin` to `end` of a window."""
@@ -223,10 +178,13 @@ class Pages:
         builder = ChunkBuilder(queue.queue_id)
         window = page.window
         assert window is not None
+        gaps: list[i64] = []
         sequence: i64 = window.head_sequence
         for message in window.items[window.head :]:
             if message is not TAKEN:
                 builder.add(sequence, message, 0, own_expiry(message))
+            else:
+                gaps.append(sequence)
             sequence += 1
         page.min_expiry = builder.min_expiry
         page.min_timestamp = builder.min_timestamp
@@ -236,6 +194,9 @@ class Pages:
         page.stored = queue.stored.add(ref, count)
         page.stored.whole = True
         page.stored.written = False
+        for gap in gaps:
+            if gap < ref.last:
+                queue.stored.skip(gap, gap)
 
     def spilled(self, page: Page, ref: ChunkRef) -> None:
         """Let go of a page's memory, for its chunk is written, and journal where it lies."""
@@ -266,6 +227,9 @@ class Pages:
             return
         page.window = None
         page.start = window.head_sequence
+        self._note_absent(page, window)
+        if self.queue.special:
+            self._note_oldest(page, window)
         turn = self.queue.turn
         turn.held_bytes -= page.size
         turn.held_messages -= page.waiting
@@ -273,20 +237,43 @@ class Pages:
         self.away_bytes += page.size
         self.note_deadline(page)
 
+    def _note_absent(self, page: Page, window: Window) -> None:
+        """Remember what left a page's window and is not gone: it must not come back with it."""
+        page.absent = set()
+        if window.gaps == 0:
+            return
+        gone = self.queue.stored.gone
+        sequence: i64 = window.head_sequence
+        for message in window.items[window.head :]:
+            if message is TAKEN and not gone.has(sequence):
+                page.absent.add(sequence)
+            sequence += 1
+
+    def _note_oldest(self, page: Page, window: Window) -> None:
+        """Know the deadlines of what is left: those of the chunk may be of what expired."""
+        page.min_expiry = NEVER
+        page.min_timestamp = NEVER
+        for message in window.items[window.head :]:
+            if message is not TAKEN:
+                page.min_expiry = min(page.min_expiry, own_expiry(message))
+                page.min_timestamp = min(page.min_timestamp, message.timestamp_ms)
+
     def note_deadline(self, page: Page) -> None:
         """Have a page that is on the disk read when a message in it may expire."""
         deadline = page.min_expiry
         ttl = self.queue.settings.message_ttl_ms
-        if ttl >= 0:
+        if ttl >= 0 and page.min_timestamp != NEVER:
             deadline = min(deadline, page.min_timestamp + ttl)
         if deadline != NEVER:
             self.queue.note_deadline(deadline, -page.first)
 
-    def fetch(self, first: i64) -> None:
-        """Have the page that begins at `first` read, unless it is in memory or gone."""
+    def fetch(self, first: i64) -> bool:
+        """Have the page that begins at `first` read; False where it is in memory or gone."""
         page = self.page_at(first)
-        if page is not None and page.window is None:
-            self.want(page)
+        if page is None or page.window is not None:
+            return False
+        self.want(page)
+        return True
 
     # -- emptying ---------------------------------------------------------------------------------
 
@@ -354,7 +341,10 @@ class Pages:
     def load(self, page: Page, data: bytes) -> None:
         """Take a page into memory from its chunk's bytes."""
         queue = self.queue
-        found = self._decode(page, data)
+        found = self._decode(page, data, True)
+        if self._peeked is page:
+            self._peeked = None
+            self._peeked_items = {}
         self.away_count -= page.waiting
         self.away_bytes -= page.size
         self.count -= page.waiting
@@ -391,6 +381,8 @@ class Pages:
             ttl = queue.settings.message_ttl_ms
             for item in found:
                 queue.note_deadline(deadline_of(item.message, ttl), item.sequence)
+        if queue.expiry is not None:
+            queue.expiry.arm()
         queue.mark()
 
     def _forget_lost(self, page: Page, found: list[Returned]) -> None:
@@ -400,32 +392,29 @@ class Pages:
         if not found:
             self.queue.stored.remove(stored)
             return
-        gone = self.queue.stored.gone
-        for sequence in self._broken:
-            # What is gone already, or is another page's, does not count here.
-            if page.start <= sequence <= page.last and not gone.has(sequence):
-                self.queue.stored.forget(sequence)
+        for sequence in self._lost:
+            self.queue.stored.forget(sequence)
 
-    def _decode(self, page: Page, data: bytes) -> list[Returned]:
-        """Return the messages that wait in a page; what is damaged is noted and left out."""
+    def _decode(self, page: Page, data: bytes, report: bool) -> list[Returned]:
+        """Return the messages that wait in a page; what is damaged is left out, and reported."""
         queue = self.queue
         stored = page.stored
         assert stored is not None
         ref = stored.ref
         found: list[Returned] = []
-        self._broken = []
+        self._lost = []
         try:
             chunk = check_chunk(data, ref, queue.queue_id)
         except ChunkDamaged as damage:
             what = f"queue '{queue.name}': the chunk {ref.first}-{ref.last}: {damage}"
-            queue.turn.damaged.append(Damaged(ref, data, what, page.waiting))
+            if report:
+                queue.turn.damaged.append(Damaged(ref, data, what, page.waiting))
             return found
-        broken = chunk.damaged()
-        self._broken = broken
-        if broken:
-            what = f"queue '{queue.name}': the messages {broken[:20]} do not check"
-            queue.turn.damaged.append(Damaged(ref, data, what, len(broken)))
-        self._decode_rows(page, chunk, set(broken), found)
+        self._decode_rows(page, chunk, set(chunk.damaged()), found)
+        lost = self._lost
+        if report and lost:
+            what = f"queue '{queue.name}': the messages {lost[:20]} do not check"
+            queue.turn.damaged.append(Damaged(ref, data, what, len(lost)))
         return found
 
     def _decode_rows(
@@ -438,15 +427,18 @@ class Pages:
             sequence = chunk.sequence(index)
             if sequence > page.last:
                 break
-            skipped = (any_gone and gone.has(sequence)) or (broken and int(sequence) in broken)
-            if not skipped:
-                message = chunk.message(index)
-                if message.persistent or not page.restored:
-                    count = chunk.delivery_count(index)
-                    if self.counts:
-                        count = self.counts.get(sequence, count)
-                    found.append(Returned(sequence, message, count))
             index += 1
+            if (any_gone and gone.has(sequence)) or sequence in page.absent:
+                continue
+            if page.restored and not chunk.persistent(index - 1):
+                continue
+            if broken and int(sequence) in broken:
+                self._lost.append(sequence)
+                continue
+            count = chunk.delivery_count(index - 1)
+            if self.counts:
+                count = self.counts.get(sequence, count)
+            found.append(Returned(sequence, chunk.message(index - 1), count))
 
     # -- single messages --------------------------------------------------------------------------
 
@@ -508,7 +500,7 @@ class Pages:
         """Read a page to look at it."""
         stored = page.stored
         assert stored is not None
-        found = self._decode(page, self.queue.turn.reader.read(stored.ref))
+        found = self._decode(page, self.queue.turn.reader.read(stored.ref), False)
         self._peeked = page
         self._peeked_items = {item.sequence: item for item in found}
 
@@ -545,9 +537,14 @@ class Pages:
             stored = page.stored
             if stored is None:
                 continue
-            if queue.recorded:
-                queue.turn.journal.ack(queue.queue_id, page.start, page.last)
-            queue.stored.forget_part(stored, page.start, page.last, page.waiting)
+            first: i64 = page.start
+            for absent in [*sorted(page.absent), page.last + 1]:
+                if queue.recorded and first < absent:
+                    queue.turn.journal.ack(queue.queue_id, first, absent - 1)
+                if stored.live > page.waiting:
+                    queue.stored.gone.add(first, absent - 1)
+                first = absent + 1
+            queue.stored.forget_count(stored, page.waiting)
 
     # -- all --------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from leveret.broker.broker import Broker
 from leveret.broker.chunked import ChunkedQueue
 from leveret.broker.classic import ClassicQueue
 from leveret.broker.exchanges import make_exchange
-from leveret.broker.pages import Page
+from leveret.broker.page import Page
 from leveret.broker.policy import restored_policy
 from leveret.broker.queue import Queue
 from leveret.broker.restore_chunks import restore_chunks
@@ -75,6 +75,11 @@ class RestoredQueue:
         """Learn where some of its messages lie."""
         self.chunks.append(ref)
         self.covered.add(ref.first, ref.last)
+
+    def hand_over(self, returned: Returned | None) -> None:
+        """Know of a message that lies in a chunk what its chunk does not say."""
+        if returned is not None and returned.count > 0:
+            self.counts[returned.sequence] = returned.count
 
     def is_stream(self) -> bool:
         """Tell whether it is a stream, as far as is known."""
@@ -312,11 +317,11 @@ class Restore(Replay):
         if ref.last - ref.first < 4 * len(messages):
             sequence = ref.first
             while sequence <= ref.last:
-                messages.pop(sequence, None)
+                queue.hand_over(messages.pop(sequence, None))
                 sequence += 1
         else:
             for held in [held for held in messages if ref.first <= held <= ref.last]:
-                del messages[held]
+                queue.hand_over(messages.pop(held))
         queue.next_sequence = max(queue.next_sequence, ref.last + 1)
         queue.dead.remove(ref.first, ref.last)
         for first, last in gone.ranges():

@@ -12,7 +12,8 @@ from mypy_extensions import i64
 
 from leveret.broker.chunked import ChunkedQueue
 from leveret.broker.classic import ClassicQueue
-from leveret.broker.pages import Page, Pages
+from leveret.broker.page import Page
+from leveret.broker.pages import Pages
 from leveret.broker.retained import KEPT
 from leveret.broker.source import Returned
 from leveret.broker.turn import Damaged

@@ -3,9 +3,9 @@
 It says what has to survive, not what waits: a message in a stored chunk may wait in memory, be
 handed out, or wait on the disk alone (`pages.py`).
 
-Invariants: the chunks are in the order of their sequences and do not overlap; `gone` holds
-sequences of messages that lie in one of them and that the queue let go of; a chunk of which nothing
-is left is forgotten.
+Invariants: the chunks are in the order of their sequences and do not overlap; `gone` holds the
+sequences in their ranges that the queue let go of or that never lay in them; a chunk of which
+nothing is left is forgotten.
 """
 
 from __future__ import annotations
@@ -62,6 +62,10 @@ class StoredChunks:
         self.through = max(self.through, ref.last)
         return stored
 
+    def skip(self, first: i64, last: i64) -> None:
+        """Take note that the sequences from `first` to `last` do not lie in the chunk around."""
+        self.gone.add(first, last)
+
     def find(self, sequence: i64) -> StoredChunk | None:
         """Return the chunk in whose range a sequence lies, or None."""
         items = self.items
@@ -82,7 +86,7 @@ class StoredChunks:
     def forget(self, sequence: i64) -> None:
         """Take note that the queue let go of a message, wherever it lay."""
         stored = self.find(sequence)
-        if stored is None:
+        if stored is None or self.gone.has(sequence):
             return
         stored.live -= 1
         self._spill.use.lives(stored.ref, -1)
@@ -91,14 +95,12 @@ class StoredChunks:
         else:
             self.gone.add(sequence, sequence)
 
-    def forget_part(self, stored: StoredChunk, first: i64, last: i64, count: i64) -> None:
-        """Take note that the queue let go of `count` messages, all that lay between two places."""
+    def forget_count(self, stored: StoredChunk, count: i64) -> None:
+        """Take note that the queue let go of `count` messages; where they lay is in `gone`."""
         stored.live -= count
         self._spill.use.lives(stored.ref, -count)
         if stored.live <= 0:
             self.remove(stored)
-        else:
-            self.gone.add(first, last)
 
     def replace(self, stored: StoredChunk, ref: ChunkRef) -> None:
         """Let a chunk lie elsewhere, without what was gone of it."""

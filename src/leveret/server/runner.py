@@ -212,6 +212,8 @@ class Runner:
                 self._read(wanted)
         if turn.spill.waits and not self._spilling:
             self._spill()
+        if turn.spill.unused:
+            self._remove_unused()
         if not self._syncing and self._journal.has_records():
             self._sync()
         self._arm()
@@ -310,18 +312,21 @@ class Runner:
             return
         self.after_spill()
         self.now()
-        turn = self._turn
-        turn.spilled(batch)
-        if not turn.spill.waits and (unused := turn.spill.take_unused()):
-
-            def remove() -> Callable[[], None]:
-                self._chunks.remove(unused)
-                return _nothing
-
-            self._spill_thread.submit(remove)
+        self._turn.spilled(batch)
         self.step_checkpoint()
         self.run()
         self._rest()
+
+    def _remove_unused(self) -> None:
+        """Have the temporary files removed that nothing uses any more."""
+        unused = self._turn.spill.take_unused()
+
+        def remove() -> Callable[[], None]:
+            self._chunks.remove(unused)
+            return _nothing
+
+        if unused:
+            self._spill_thread.submit(remove)
 
     def _read(self, wanted: ChunkWanted) -> None:
         def read() -> Callable[[], None]:

@@ -61,6 +61,8 @@ class Spill:
         #: Temporary files that nothing uses any more.
         self.unused: list[int] = []
         self._waiting: list[SpillBatch] = []
+        #: The file of the batch that was taken and is not written.
+        self._under_way: i64 = -1
         self._file: i64 = -1
         self._position: i64 = 0
         self._temporary: i64 = -1
@@ -99,7 +101,6 @@ class Spill:
         """Return the file and the position of a chunk of that size."""
         if temporary:
             if self._temporary < 0 or self._temporary_position >= SEGMENT_FILE_BYTES:
-                self._close_temporary()
                 self._temporary = self.numbers.take()
                 self._temporary_position = 0
             position = self._temporary_position
@@ -137,12 +138,15 @@ class Spill:
         return bool(self._waiting)
 
     def take(self) -> SpillBatch:
-        """Return the next batch to write."""
-        return self._waiting.pop(0)
+        """Return the next batch to write; `written` ends it."""
+        batch = self._waiting.pop(0)
+        self._under_way = batch.file_number
+        return batch
 
     def written(self, batch: SpillBatch) -> None:
         """Take note that a batch is written, and tell the owners."""
         self.completed = batch.number
+        self._under_way = -1
         self.unwritten_bytes -= batch.size
         for owner, ref in batch.owners:
             owner.spilled(ref)
@@ -156,15 +160,10 @@ class Spill:
         if left > 0:
             self._used[number] = left
             return
-        self._used[number] = 0
-        if number != self._temporary:
-            self._forget(number)
-
-    def _close_temporary(self) -> None:
-        """Let the file that is written to go when it is not used."""
-        number = int(self._temporary)
-        if self._temporary >= 0 and self._used.get(number, 0) == 0:
-            self._forget(number)
+        if number == self._temporary:
+            # What comes next goes to a file of its own, so that this one need not wait for it.
+            self._temporary = -1
+        self._forget(number)
 
     def _forget(self, number: int) -> None:
         self._used.pop(number, None)
@@ -177,6 +176,10 @@ class Spill:
         return files
 
     def take_unused(self) -> list[int]:
-        """Return the temporary files to remove."""
-        unused, self.unused = self.unused, []
+        """Return the temporary files to remove: those of which nothing is to be written."""
+        waiting = {int(batch.file_number) for batch in self._waiting}
+        if self._under_way >= 0:
+            waiting.add(int(self._under_way))
+        unused = [number for number in self.unused if number not in waiting]
+        self.unused = [number for number in self.unused if number in waiting]
         return unused
