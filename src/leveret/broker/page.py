@@ -49,6 +49,8 @@ class Page(SpillOwner):
         self.restored = False
         #: True where it is to leave the memory however soon its turn comes.
         self.far = False
+        #: True once it was told that its chunk is damaged.
+        self.told = False
         #: Of a page on the disk: messages of its chunk that left it and are still dying.
         self.absent: set[i64] = set()
 

@@ -341,7 +341,7 @@ class Pages:
     def load(self, page: Page, data: bytes) -> None:
         """Take a page into memory from its chunk's bytes."""
         queue = self.queue
-        found = self._decode(page, data, True)
+        found = self._decode(page, data)
         if self._peeked is page:
             self._peeked = None
             self._peeked_items = {}
@@ -395,8 +395,8 @@ class Pages:
         for sequence in self._lost:
             self.queue.stored.forget(sequence)
 
-    def _decode(self, page: Page, data: bytes, report: bool) -> list[Returned]:
-        """Return the messages that wait in a page; what is damaged is left out, and reported."""
+    def _decode(self, page: Page, data: bytes) -> list[Returned]:
+        """Return the messages that wait in a page; what is damaged is left out, and told once."""
         queue = self.queue
         stored = page.stored
         assert stored is not None
@@ -407,12 +407,14 @@ class Pages:
             chunk = check_chunk(data, ref, queue.queue_id)
         except ChunkDamaged as damage:
             what = f"queue '{queue.name}': the chunk {ref.first}-{ref.last}: {damage}"
-            if report:
+            if not page.told:
+                page.told = True
                 queue.turn.damaged.append(Damaged(ref, data, what, page.waiting))
             return found
         self._decode_rows(page, chunk, set(chunk.damaged()), found)
         lost = self._lost
-        if report and lost:
+        if lost and not page.told:
+            page.told = True
             what = f"queue '{queue.name}': the messages {lost[:20]} do not check"
             queue.turn.damaged.append(Damaged(ref, data, what, len(lost)))
         return found
@@ -500,7 +502,7 @@ class Pages:
         """Read a page to look at it."""
         stored = page.stored
         assert stored is not None
-        found = self._decode(page, self.queue.turn.reader.read(stored.ref), False)
+        found = self._decode(page, self.queue.turn.reader.read(stored.ref))
         self._peeked = page
         self._peeked_items = {item.sequence: item for item in found}
 
