@@ -69,6 +69,7 @@ def test_what_is_accepted_and_not_written_counts(node: Node) -> None:
     assert judge(node, RESERVE + taken - 1)
 
 
+@pytest.mark.in_memory
 def test_what_a_checkpoint_needs_counts(node: Node) -> None:
     """Live messages that only the journal has; acked ones and those in chunks need nothing."""
     peer = publisher(node)

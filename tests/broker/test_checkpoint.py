@@ -92,6 +92,7 @@ def test_chunked_messages_that_went_stay_away(first: str, second: str) -> None:
     assert content(Node(RecordingDisk(again.image()))) == expected
 
 
+@pytest.mark.in_memory
 def test_what_happens_between_the_slices_is_found(node_with_queue: Node) -> None:
     """Acks, requeues and publishes while a checkpoint hands over, one message a slice."""
     node = node_with_queue

@@ -162,6 +162,7 @@ def test_the_script_runs_to_its_end() -> None:
     script.check_all(random.Random(0).randrange)
 
 
+@pytest.mark.in_memory
 @pytest.mark.parametrize("kind", ["error", "short"])
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
 def test_a_failure_of_any_one_call(kind: str, number: int) -> None:
@@ -195,6 +196,7 @@ class SmallDisk(Script):
         self.recording.bytes_max += self.room
 
 
+@pytest.mark.in_memory
 @pytest.mark.parametrize("ballast", [0, 500, 3000])
 @pytest.mark.parametrize("room", [1000, 1400, 2500, 5000])
 def test_a_disk_that_is_full_again_and_again(room: int, ballast: int) -> None:

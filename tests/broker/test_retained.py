@@ -283,6 +283,7 @@ def all_of_it(node: Node) -> Node:
 ENDS = [stopped, killed, checkpointed, all_of_it]
 
 
+@pytest.mark.in_memory
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("policy", [False, True])
 def test_what_is_retained_survives(end: Callable[[Node], Node], policy: bool) -> None:

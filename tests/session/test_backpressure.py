@@ -247,6 +247,7 @@ def test_the_alarm_may_come_again(small: Node) -> None:
     assert peer.names() == ["connection.blocked", "connection.unblocked", "connection.blocked"]
 
 
+@pytest.mark.in_memory
 def test_the_alarm_ends_below_nine_tenths_only(small: Node) -> None:
     """So that it does not flicker at the watermark."""
     peer = small.connect()
