@@ -16,15 +16,11 @@ from leveret.broker.classic import ClassicQueue
 from leveret.broker.policy import make_policy
 from leveret.store.disks.recording import RecordingDisk
 from leveret.store.segments import segment_path
+from paged import exact, got, no_chance
 from raw_codec import method, publish
 
 #: Enough small messages for several pages of a node with `window_bytes=0`.
 MANY = 30
-
-
-def no_chance(most: int) -> int:
-    """Draw the least: what was not synced is lost."""
-    return 0 * most
 
 
 def deep(**values: bool) -> tuple[Node, Peer]:
@@ -45,41 +41,11 @@ def bodies(queue: ClassicQueue) -> list[int]:
     return [int(item.message.body) for item in all_waiting(queue)]
 
 
-def got(peer: Peer, queue: str = "q") -> list[int]:
-    """Get and ack all that waits."""
-    found: list[int] = []
-    while True:
-        peer.send(method(1, "basic.get", queue=queue, no_ack=True))
-        reply = peer.take()[-1]
-        if reply.name == "basic.get-empty":
-            return found
-        found.append(int(reply.body))
-
-
 def again(node: Node, *, crash: bool = False) -> tuple[Node, Peer]:
     """Start again, after a stop in order or after a crash that lost what was not synced."""
     image = node.crashed(no_chance)[0] if crash else node.stop()
     node = Node(RecordingDisk(image), window_bytes=0, clock=node.clock)
     return node, node.connect()
-
-
-def exact(node: Node) -> None:
-    """What is counted must be what is there."""
-    held_bytes = held_messages = 0
-    for queue in node.vhost.queues.values():
-        assert isinstance(queue, ClassicQueue)
-        waiting = all_waiting(queue)
-        assert queue.ready_count() == len(waiting), queue.name
-        assert queue.ready_bytes() == sum(item.message.size for item in waiting)
-        assert queue.bodies_ready == sum(len(item.message.body) for item in waiting)
-        memory = queue.ready.waiting()
-        held_bytes += sum(int(item.message.size) for item in memory) + int(queue.unacked_bytes)
-        held_messages += len(memory) + int(queue.unacked_count)
-        retained = queue.retained
-        if retained is not None:
-            held_bytes += sum(int(one.size) for one in retained.messages.values())
-            held_messages += len(retained.messages)
-    assert (node.turn.held_bytes, node.turn.held_messages) == (held_bytes, held_messages)
 
 
 def temporary_files(node: Node) -> list[str]:
