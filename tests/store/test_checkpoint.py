@@ -416,3 +416,23 @@ def test_a_failure_inside_a_checkpoint_ends_it_for_good(verb: str, within: str) 
     after = Store(RecordingDisk(recording.image()))
     assert after.state.seen() == store.state.seen()
     assert after.report.damages == []
+
+
+def test_without_any_snapshot_no_segment_is_removed() -> None:
+    """Nobody knows what the chunks hold then: a salvage can still tell."""
+    store = filled()
+    for _ in range(3):
+        store.publish(message(b"more"), 1)
+        store.sync()
+        store.checkpoint()
+    image = image_of(store)
+    for path in [path for path in image.files if path.startswith("state/")]:
+        del image.files[path]
+    segments = {path for path in image.files if path.startswith("segments/")}
+    assert segments
+    after = Store(RecordingDisk(image))
+    assert not after.report.state_whole
+    for _ in range(4):
+        after.checkpoint()
+    kept = {path for path in image_of(after).files if path.startswith("segments/")}
+    assert segments <= kept

@@ -348,7 +348,11 @@ class CheckpointStore:
         self._previous_segments: set[int] = report.segments_used | report.segments_spilled
         #: No file that was made since the last checkpoint began has a lower number.
         self._newest_segment: i64 = report.head.newest_segment
-        self._all_segments: set[int] = set(report.segments_found)
+        #: The files that go when nothing needs them; of those that a lost snapshot may have named
+        #: nobody knows.
+        self._all_segments: set[int] = set()
+        if report.state_whole:
+            self._all_segments |= report.segments_found
 
     def begin(self, journal: Journal, source: CheckpointSource, now_ms: i64) -> Checkpoint:
         """Begin a checkpoint: the journal rolls now."""

@@ -208,9 +208,11 @@ class Recovery:
                     yield
                 return
             self._note_bad_snapshot(scan)
-        if names and journal_name(1) not in self._disk.list(JOURNAL_DIR):
+        journal = self._disk.list(JOURNAL_DIR)
+        if (names or journal or self.report.segments_found) and journal_name(1) not in journal:
+            # What the chunks hold nobody knows now: their files stay, for a salvage.
             self.report.state_whole = False
-            self.report.segments_used |= self.report.segments_found
+        if names and not self.report.state_whole:
             for _ in self._tell_snapshot(self._scan_snapshot(names[-1])):
                 yield
 
