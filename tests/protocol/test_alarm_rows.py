@@ -20,9 +20,10 @@ PUBLISHES_MAX = 400
 
 @pytest.fixture
 def process(tmp_path: Path) -> Iterator[BrokerProcess]:
-    """A broker whose memory is short at 4 MiB of messages."""
+    """A broker whose memory is short at 4 MiB of messages, which may not go to the disk."""
     need_own_broker()
-    with BrokerProcess(tmp_path, settings={"memory_bytes_max": "4MiB"}) as running:
+    windows = {"queue_window_bytes": "1GiB", "memory_window_bytes": "1GiB"}
+    with BrokerProcess(tmp_path, settings={"memory_bytes_max": "4MiB"} | windows) as running:
         yield running
 
 
