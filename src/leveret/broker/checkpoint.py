@@ -20,6 +20,7 @@ from leveret.broker.chunked import ChunkedQueue
 from leveret.broker.classic import ClassicQueue
 from leveret.broker.compaction import Compaction
 from leveret.broker.expiry import own_expiry
+from leveret.broker.priorities import level_of
 from leveret.broker.queue import Queue
 from leveret.broker.stream import Stream
 from leveret.broker.users import Users
@@ -126,7 +127,9 @@ class BrokerCheckpoint(CheckpointSource):
             if stored.parts(last, sequence_now):
                 out.close_chunk()
             last = sequence_now
-            out.message(queue_id, sequence_now, item.message, item.count, own_expiry(item.message))
+            message = item.message
+            level = level_of(message, queue.settings.priority_max)
+            out.message(queue_id, sequence_now, message, item.count, own_expiry(message), level)
             yield
         if not queue.deleted:
             out.close_chunk()

@@ -28,13 +28,13 @@ from leveret.broker.dead_letter import (
 from leveret.broker.deduplication import Deduplication, key_of
 from leveret.broker.expiry import EXPIRATION_FLAG, Expiry, deadline_of
 from leveret.broker.page import Page
-from leveret.broker.pages import Pages
 from leveret.broker.priorities import PriorityReady
+from leveret.broker.priority_pages import make_pages
 from leveret.broker.queue import DROP, REFUSE, TAKE
 from leveret.broker.queue_settings import DROP_HEAD, REJECT_PUBLISH_DLX, UNSET
 from leveret.broker.ready import Ready
 from leveret.broker.retained import KEPT, Retained
-from leveret.broker.source import NOTHING, Returned
+from leveret.broker.source import NOTHING, Returned, sequence_of
 from leveret.broker.timers import NO_DEADLINE
 from leveret.broker.turn import Turn
 from leveret.limits import BODY_APART_BYTES, SLICE_MESSAGES
@@ -142,11 +142,10 @@ class ClassicQueue(ChunkedQueue):
 
     def _bound_window(self) -> None:
         """Keep what waits in memory within the window."""
-        if self.turn.window_bytes >= 0 and self.settings.priority_max <= 0:
+        if self.turn.window_bytes >= 0:
             pages = self.ready.pages
             if pages is None:
-                pages = Pages(self)
-                self.ready.pages = pages
+                pages = self.ready.pages = make_pages(self)
             pages.bound()
 
     def settle_pages(self) -> None:
@@ -536,7 +535,7 @@ class ClassicQueue(ChunkedQueue):
         if self.out:
             live += list(self.out.values())
         if self.out or self.retained is not None:
-            live.sort(key=_sequence)
+            live.sort(key=sequence_of)
         return live
 
     def holds(self, sequence: i64) -> bool:
@@ -594,7 +593,3 @@ class ClassicQueue(ChunkedQueue):
         restored[0].pages.restore(restored, counts)
         self.shrinks = self.bounded and self._over()
         self.mark()
-
-
-def _sequence(item: Returned) -> int:
-    return item.sequence

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from leveret.broker.pages import Pages
 
 
-@final
 class Page(SpillOwner):
     """Messages that wait next to each other; `window` holds them while they are in memory."""
 

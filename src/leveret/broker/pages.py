@@ -16,7 +16,7 @@ has a lower sequence than the tail's; a page without a window has a stored chunk
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 _COMPACT_AT: Final = 1024
 
 
-@final
 class Pages:
     """The pages of one queue."""
 

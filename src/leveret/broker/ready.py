@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from mypy_extensions import i64
 
-from leveret.broker.source import NOTHING, Returned, Returns, Window, window_of
+from leveret.broker.source import NOTHING, Returned, Returns, Window, sequence_of, window_of
 from leveret.message import Message
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ class Ready:
             fresh = pages.waiting() + fresh
         back = self.returns.waiting()
         if back and fresh and back[-1].sequence > fresh[0].sequence:
-            return sorted(back + fresh, key=_sequence)
+            return sorted(back + fresh, key=sequence_of)
         return back + fresh
 
     def clear(self) -> None:
@@ -172,7 +172,3 @@ class Ready:
                 return
         self.returns.fill(returned)
         self.window.restart(next_sequence)
-
-
-def _sequence(item: Returned) -> int:
-    return item.sequence

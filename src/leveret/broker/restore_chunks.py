@@ -1,7 +1,8 @@
 """What a queue has in chunks of an earlier start: pages, read when a consumer comes to them.
 
 A chunk is read at the start only where something has to be known of it that its reference does not
-say: which of its messages are gone, when some are; and what a queue keeps in memory in any case.
+say: which of its messages are gone, when some are; the levels of a priority queue; and what a queue
+keeps in memory in any case.
 
 Invariant: what is damaged is told to the quarantine, and costs what cannot be read.
 """
@@ -13,7 +14,13 @@ from mypy_extensions import i64
 from leveret.broker.chunked import ChunkedQueue
 from leveret.broker.classic import ClassicQueue
 from leveret.broker.page import Page
-from leveret.broker.pages import Pages
+from leveret.broker.priority_pages import (
+    PriorityPage,
+    PriorityPages,
+    level_bit,
+    make_pages,
+    restored_page,
+)
 from leveret.broker.retained import KEPT
 from leveret.broker.source import Returned
 from leveret.broker.turn import Damaged
@@ -30,21 +37,19 @@ def restore_chunks(
     counts: dict[i64, i64],
 ) -> list[Page]:
     """Give a queue its chunks; return the pages, and add to `messages` what must be in memory."""
-    pages = Pages(queue) if isinstance(queue, ClassicQueue) else None
+    pages = make_pages(queue) if isinstance(queue, ClassicQueue) else None
+    by_level = isinstance(pages, PriorityPages)
     restored: list[Page] = []
     for ref in sorted(chunks, key=_first):
         queue.turn.spill.use.wrote(ref)
         dead = gone.count(ref.first, ref.last)
         if dead == ref.last - ref.first + 1:
             continue
-        in_memory = pages is None or _in_memory(queue, ref, counts)
+        in_memory = pages is None or _in_memory(ref, counts)
         page: Page | None = None
         if pages is not None and not in_memory:
-            page = Page(pages, ref.first, ref.last)
-            page.restored = True
-            page.min_expiry = ref.min_expiry
-            page.min_timestamp = ref.min_timestamp
-        if page is not None and dead == 0:
+            page = restored_page(pages, ref)
+        if page is not None and dead == 0 and not by_level:
             page.waiting = ref.persistent
             page.size = ref.persistent_bytes
             page.bodies = ref.persistent_bodies
@@ -68,9 +73,9 @@ def _first(ref: ChunkRef) -> int:
     return int(ref.first)
 
 
-def _in_memory(queue: ChunkedQueue, ref: ChunkRef, counts: dict[i64, i64]) -> bool:
-    """Tell whether a chunk's messages belong in memory: by level, or kept after their acks."""
-    if queue.settings.priority_max > 0 or ref.count_max == KEPT:
+def _in_memory(ref: ChunkRef, counts: dict[i64, i64]) -> bool:
+    """Tell whether a chunk's messages belong in memory: where some are kept after their acks."""
+    if ref.count_max == KEPT:
         return True
     for sequence, count in counts.items():
         if count == KEPT and ref.first <= sequence <= ref.last:
@@ -115,13 +120,15 @@ def _take(
 
 
 def _measure(page: Page, chunk: Chunk, gone: RangeSet) -> None:
-    """Count what waits in a page of which some is gone."""
+    """Count what waits in a page, row by row: some is gone, or its levels have to be known."""
     for index in range(chunk.count):
         if chunk.persistent(index) and not gone.has(chunk.sequence(index)):
             properties, body = chunk.sizes(index)
             page.waiting += 1
             page.size += properties + body
             page.bodies += body
+            if isinstance(page, PriorityPage):
+                page.levels |= level_bit(chunk.priority(index))
 
 
 def _forget(queue: ChunkedQueue, ref: ChunkRef, gone: RangeSet) -> None:

@@ -163,6 +163,11 @@ class Returned:
         self.count: i64 = count
 
 
+def sequence_of(item: Returned) -> int:
+    """Return the sequence of a message: what lists of them are sorted by."""
+    return item.sequence
+
+
 @final
 class Returns(MessageSource):
     """Messages that came back (requeued or recovered), in any order, read by their old places.

@@ -36,6 +36,8 @@ class StoredChunk:
         self.whole = False
         #: False until its bytes are where the reference says.
         self.written = True
+        #: True to keep it whatever is counted.
+        self.pinned = False
 
 
 @final
@@ -90,7 +92,7 @@ class StoredChunks:
             return
         stored.live -= 1
         self._spill.use.lives(stored.ref, -1)
-        if stored.live <= 0:
+        if stored.live <= 0 and not stored.pinned:
             self.remove(stored)
         else:
             self.gone.add(sequence, sequence)
@@ -99,7 +101,7 @@ class StoredChunks:
         """Take note that the queue let go of `count` messages; where they lay is in `gone`."""
         stored.live -= count
         self._spill.use.lives(stored.ref, -count)
-        if stored.live <= 0:
+        if stored.live <= 0 and not stored.pinned:
             self.remove(stored)
 
     def replace(self, stored: StoredChunk, ref: ChunkRef) -> None:
@@ -114,6 +116,13 @@ class StoredChunks:
         self.gone.remove(old.first, ref.first - 1)
         self.gone.remove(ref.last + 1, old.last)
         self._spill.release(old)
+
+    def unpin(self, stored: StoredChunk) -> bool:
+        """Keep a chunk only while something of it is left; tell whether it is kept now."""
+        stored.pinned = False
+        if stored.live <= 0:
+            self.remove(stored)
+        return stored.kept
 
     def remove(self, stored: StoredChunk) -> None:
         """Forget a chunk of which nothing is left."""
