@@ -192,10 +192,13 @@ class Node:
         """Journal the start, and in an empty store what everybody needs."""
         self.journal.define("start", {"version": "test", "time_ms": self.clock.wall_ms()})
         if not self.broker.vhosts:
+            # In one record, as at a real start: a crash leaves all of it or nothing.
+            self.journal.begin_tx()
             self.broker.add_vhost("/")
             hashed = hash_password(b"salt", b"guest")
             self.broker.put_user(User("guest", hashed, ["administrator"]))
             self.broker.users.set_permission("guest", "/", ".*", ".*", ".*")
+            self.journal.end_tx()
         self.sync()
 
     @property

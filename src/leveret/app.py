@@ -262,6 +262,8 @@ class Node:
         start = {"version": __version__, "time_ms": self.clock.wall_ms(), "uuid": report.uuid}
         journal.define("start", start)
         definitions = self._definitions()
+        # One record: a crash must not leave a user who may enter no vhost.
+        journal.begin_tx()
         if not self.broker.vhosts and not definitions.get("vhosts"):
             self.broker.add_vhost(settings.default_vhost)
         if not self.broker.users.by_name and not definitions.get("users"):
@@ -271,6 +273,7 @@ class Node:
             self.authenticator.remember(user.name, password, user.password_hash)
             vhost = self.broker.add_vhost(settings.default_vhost)
             self.broker.users.set_permission(user.name, vhost.name, ".*", ".*", ".*")
+        journal.end_tx()
         if definitions:
             self._load(definitions)
 
