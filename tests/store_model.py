@@ -287,7 +287,7 @@ class Source(CheckpointSource):
             ref for ref in queue.refs if any(ref.first <= n <= ref.last for n in queue.live)
         ]
         if queue.refs:
-            queue.acked.remove_below(queue.refs[0].first)
+            queue.acked.remove(0, queue.refs[0].first - 1)
         out.acked(queue_id, list(queue.acked.ranges()))
         for ref in queue.refs:
             out.keep(queue_id, ref)

@@ -43,7 +43,9 @@ class RangeSet:
         lasts[low:high] = [int(last)]
 
     def remove(self, first: i64, last: i64) -> None:
-        """Take the numbers from `first` to `last` out of the set."""
+        """Take the numbers from `first` to `last` out of the set; none when `last` is below."""
+        if last < first:
+            return
         firsts = self._firsts
         lasts = self._lasts
         low = bisect_left(lasts, int(first))
@@ -74,14 +76,6 @@ class RangeSet:
         """Tell whether `number` is in the set."""
         at = bisect_right(self._firsts, int(number)) - 1
         return at >= 0 and number <= self._lasts[at]
-
-    def remove_below(self, number: i64) -> None:
-        """Take all numbers below `number` out of the set."""
-        done = bisect_left(self._lasts, int(number))
-        del self._firsts[:done]
-        del self._lasts[:done]
-        if self._firsts and self._firsts[0] < number:
-            self._firsts[0] = int(number)
 
     def count(self, first: i64, last: i64) -> int:
         """Return how many numbers from `first` to `last` are in the set."""

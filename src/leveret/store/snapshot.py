@@ -42,7 +42,6 @@ from leveret.store.record import (
     COUNTER,
     DEFINE,
     END,
-    GROUP_HEADER_BYTES,
     PUBLISHER_SEQUENCE,
     QUEUE,
     REQUEUE,
@@ -220,7 +219,3 @@ class SnapshotWriter:
         self._out.write(record)
         self._records += 1
         self._size += len(record)
-
-
-#: The first record lies behind the group's header, which is written last.
-SNAPSHOT_RECORDS_AT: Final = GROUP_HEADER_BYTES

@@ -72,7 +72,6 @@ class Survey:
         self._given = uuid
         self._applier = Applier(self.holdings)
         self._durable: i64 = 0
-        self._last_group: i64 = 0
         #: Of each journal file that a snapshot begins with, the group it begins with.
         self._first_groups: dict[i64, i64] = {}
         self._older: list[str] = []
@@ -261,7 +260,6 @@ class Survey:
                 self._older.append(path)
             group = scan.group
             self._durable = max(self._durable, scan.durable)
-        self._last_group = group
         self.clean_stop = self._applier.clean_stop
         self._judge_journal(reports)
 
