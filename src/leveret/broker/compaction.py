@@ -30,7 +30,8 @@ from leveret.store.spill import SpillOwner
 UNBOUNDED: Final = 1 << 62
 
 if TYPE_CHECKING:
-    from leveret.broker.stream import Block, Stream
+    from leveret.broker.stream import Stream
+    from leveret.broker.stream_block import Block
 
 
 class Move(ChunkWanted):

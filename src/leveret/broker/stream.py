@@ -16,8 +16,10 @@ from mypy_extensions import i64
 from leveret.broker.arguments import age_seconds, int_argument
 from leveret.broker.consumer import Consumer
 from leveret.broker.queue import Queue
-from leveret.broker.source import NOTHING, MessageSource
-from leveret.broker.turn import ChunkWanted, Damaged, Turn
+from leveret.broker.source import NOTHING
+from leveret.broker.stream_block import Block
+from leveret.broker.stream_reader import BlockWanted, StreamReader
+from leveret.broker.turn import Damaged, Turn
 from leveret.chunk import ChunkDamaged, RecordDamaged
 from leveret.errors import NotImplementedFault, PreconditionFailed
 from leveret.limits import CHUNK_BYTES_MAX, CHUNK_RECORDS_MAX
@@ -31,136 +33,6 @@ _SECONDS_MAX: Final = 1 << 50
 
 #: Blocks of one stream that were read back from files and stay in memory for other readers.
 _LOADED_MAX: Final = 16
-
-
-@final
-class Block:
-    """Consecutive messages of a stream: in memory, in a file, or both."""
-
-    def __init__(self, first: i64) -> None:
-        self.first: i64 = first
-        self.count: i64 = 0
-        self.size: i64 = 0
-        self.timestamp_min: i64 = 0
-        self.timestamp_max: i64 = 0
-        #: None while the messages lie only in the file; a message that was found damaged is None.
-        self.messages: list[Message | None] | None = []
-        #: Where the chunk lies; None while it is in no file.
-        self.ref: ChunkRef | None = None
-        self.wanted = False
-
-    def add(self, message: Message) -> None:
-        """Append a message to a block in memory."""
-        messages = self.messages
-        assert messages is not None
-        if self.count == 0:
-            self.timestamp_min = message.timestamp_ms
-        self.timestamp_max = max(self.timestamp_max, message.timestamp_ms)
-        messages.append(message)
-        self.count += 1
-        self.size += message.size
-
-    def split(self, offset: i64) -> Block:
-        """Keep what lies before `offset`, which is inside a block in memory; return the rest."""
-        messages = self.messages
-        assert messages is not None
-        place: i64 = offset - self.first
-        rest = Block(offset)
-        for message in messages[place:]:
-            if message is not None:
-                rest.add(message)
-        rest.messages = messages[place:]
-        rest.count = self.count - place
-        self.messages = messages[:place]
-        self.count = place
-        self.size -= rest.size
-        self.timestamp_max = self.timestamp_min
-        for message in self.messages:
-            if message is not None:
-                self.timestamp_max = max(self.timestamp_max, message.timestamp_ms)
-        return rest
-
-
-@final
-class BlockWanted(ChunkWanted):
-    """The request to read a block back."""
-
-    def __init__(self, stream: Stream, block: Block, ref: ChunkRef) -> None:
-        super().__init__(ref)
-        self.stream = stream
-        self.block = block
-
-    def arrived(self, data: bytes) -> None:
-        """Put the messages into the block and let the readers go on."""
-        if self.block.ref is self.ref:
-            self.stream.loaded(self.block, data)
-        else:
-            # It was moved meanwhile, and may be gone from where it lay.
-            self.block.wanted = False
-            self.stream.want(self.block)
-
-
-@final
-class StreamReader(MessageSource):
-    """One consumer's place in a stream."""
-
-    def __init__(self, stream: Stream, offset: i64) -> None:
-        self.stream = stream
-        #: The offset of the message that is next.
-        self.offset: i64 = offset
-        self.block: Block | None = None
-
-    def first(self) -> i64:
-        """Return the offset that is next, or NOTHING (end, or not read from its file yet)."""
-        stream = self.stream
-        while self.offset < stream.visible_end:
-            block = self.block
-            if (
-                block is None
-                or self.offset < stream.first_offset
-                or not block.first <= self.offset < block.first + block.count
-            ):
-                block = self._enter()
-                if block is None or self.offset >= stream.visible_end:
-                    # Retention, or a gap, may have moved the place on to what is not synced yet.
-                    return NOTHING
-            messages = block.messages
-            if messages is None:
-                stream.want(block)
-                return NOTHING
-            if messages[self.offset - block.first] is not None:
-                return self.offset
-            # Damage took this message; the next one is what there is.
-            self.offset += 1
-        return NOTHING
-
-    def _enter(self) -> Block | None:
-        """Go to the block of the offset, or over a gap to the next one; None at the end."""
-        stream = self.stream
-        self.offset = max(self.offset, stream.first_offset)
-        place = stream.place_of(self.offset)
-        block = stream.blocks[place]
-        if self.offset >= block.first + block.count:
-            if place + 1 >= len(stream.blocks):
-                return None
-            block = stream.blocks[place + 1]
-            self.offset = block.first
-        self.block = block
-        return block
-
-    def take(self) -> Message:
-        """Return the message at the offset and move on."""
-        block = self.block
-        assert block is not None
-        assert block.messages is not None
-        message = block.messages[self.offset - block.first]
-        assert message is not None
-        self.offset += 1
-        return message
-
-    def count(self) -> i64:
-        """Return how many messages lie before the visible end."""
-        return max(self.stream.visible_end - self.offset, 0)
 
 
 @final

@@ -1,0 +1,104 @@
+"""A consumer's place in a stream, and the request to read the block in which it lies.
+
+It is not the consumer and not the stream: a stream may have thousands of places, and each knows
+only its offset and the block in which that is.
+
+Invariants: a place only moves forward; it never gives what is not synced yet.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+from mypy_extensions import i64
+
+from leveret.broker.source import NOTHING, MessageSource
+from leveret.broker.turn import ChunkWanted
+from leveret.message import Message
+from leveret.store.segments import ChunkRef
+
+if TYPE_CHECKING:
+    from leveret.broker.stream import Stream
+    from leveret.broker.stream_block import Block
+
+
+@final
+class BlockWanted(ChunkWanted):
+    """The request to read a block back."""
+
+    def __init__(self, stream: Stream, block: Block, ref: ChunkRef) -> None:
+        super().__init__(ref)
+        self.stream = stream
+        self.block = block
+
+    def arrived(self, data: bytes) -> None:
+        """Put the messages into the block and let the readers go on."""
+        if self.block.ref is self.ref:
+            self.stream.loaded(self.block, data)
+        else:
+            # It was moved meanwhile, and may be gone from where it lay.
+            self.block.wanted = False
+            self.stream.want(self.block)
+
+
+@final
+class StreamReader(MessageSource):
+    """One consumer's place in a stream."""
+
+    def __init__(self, stream: Stream, offset: i64) -> None:
+        self.stream = stream
+        #: The offset of the message that is next.
+        self.offset: i64 = offset
+        self.block: Block | None = None
+
+    def first(self) -> i64:
+        """Return the offset that is next, or NOTHING (end, or not read from its file yet)."""
+        stream = self.stream
+        while self.offset < stream.visible_end:
+            block = self.block
+            if (
+                block is None
+                or self.offset < stream.first_offset
+                or not block.first <= self.offset < block.first + block.count
+            ):
+                block = self._enter()
+                if block is None or self.offset >= stream.visible_end:
+                    # Retention, or a gap, may have moved the place on to what is not synced yet.
+                    return NOTHING
+            messages = block.messages
+            if messages is None:
+                stream.want(block)
+                return NOTHING
+            if messages[self.offset - block.first] is not None:
+                return self.offset
+            # Damage took this message; the next one is what there is.
+            self.offset += 1
+        return NOTHING
+
+    def _enter(self) -> Block | None:
+        """Go to the block of the offset, or over a gap to the next one; None at the end."""
+        stream = self.stream
+        self.offset = max(self.offset, stream.first_offset)
+        place = stream.place_of(self.offset)
+        block = stream.blocks[place]
+        if self.offset >= block.first + block.count:
+            if place + 1 >= len(stream.blocks):
+                return None
+            block = stream.blocks[place + 1]
+            self.offset = block.first
+        self.block = block
+        return block
+
+    def take(self) -> Message:
+        """Return the message at the offset and move on."""
+        block = self.block
+        assert block is not None
+        assert block.messages is not None
+        message = block.messages[self.offset - block.first]
+        assert message is not None
+        self.offset += 1
+        return message
+
+    def count(self) -> i64:
+        """Return how many messages lie before the visible end."""
+        return max(self.stream.visible_end - self.offset, 0)
