@@ -1,0 +1,46 @@
+"""`leveret pipeline report`: the traffic of a stream or an archive."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from leveret.cli import exits, options
+from leveret.cli.pipeline import running
+
+
+def report(
+    stream: Annotated[
+        str | None, typer.Option("--stream", metavar="STREAM", help="Report on this stream.")
+    ] = None,
+    path: Annotated[
+        str | None, typer.Option("--path", metavar="PATH", help="Report on this archive.")
+    ] = None,
+    window: Annotated[
+        str, typer.Option("--window", metavar="SPAN", help="The length of a window.")
+    ] = "1 minute",
+    html: running.Html = None,
+    master: running.Master = "local[*]",
+    uri: options.Uri = options.DEFAULT_URI,
+) -> None:
+    """Report the traffic of a stream or an archive, by exchange, routing key and window."""
+    if stream is None and path is None:
+        raise exits.Failure("name a --stream, or an archive by --path", exits.USAGE)
+    with running.session("report", master) as spark:
+        from leveret.pipelines import report as run
+
+        found = run(
+            spark,
+            uri=uri if path is None else None,
+            stream=stream,
+            path=path,
+            window=window,
+            html_path=html,
+        )
+    typer.echo(f"{found.messages} messages, {found.bytes} bytes, {found.keys_total} keys")
+    for row in found.keys:
+        typer.echo(f"{row.messages}\t{row.bytes}\t{row.exchange}\t{row.routing_key}")
+
+
+COMMANDS = (report,)

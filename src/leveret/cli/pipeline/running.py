@@ -1,0 +1,71 @@
+"""What every job's command shares: its options, a Spark session, progress lines, and its failures.
+
+Progress goes to standard error and results to standard output, so that a result can be piped on.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from leveret.cli import exits
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Master = Annotated[
+    str, typer.Option("--master", metavar="MASTER", help="Where Spark runs: `local[*]`, a cluster.")
+]
+
+Html = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write the page there.")]
+
+
+#: A line of a Python traceback that names the exception: `leveret.client.errors.Refused: …`.
+_NAMED: Final = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Refused|NotFound|Interrupted): ")
+
+
+def say(line: str) -> None:
+    """Print a line of progress."""
+    typer.echo(line, err=True)
+
+
+@contextmanager
+def session(name: str, master: str) -> Iterator[SparkSession]:
+    """Give a Spark session for one job.  Raises: Failure, also for what the job raises."""
+    if importlib.util.find_spec("pyspark") is None:
+        text = "a pipeline needs PySpark: pip install 'leveret[spark,jdk]'"
+        raise exits.Failure(text, exits.UNAVAILABLE)
+    from pyspark.errors import PySparkException
+
+    from leveret.spark import session as make
+    from leveret.spark.java import JavaError
+
+    try:
+        spark = make(f"leveret {name}", master=master, fast=True)
+    except JavaError as error:
+        raise exits.Failure(str(error), exits.UNAVAILABLE) from None
+    try:
+        yield spark
+    except ValueError as error:
+        raise exits.Failure(str(error), exits.USAGE) from None
+    except PySparkException as error:
+        raise exits.Failure(cause(error), exits.UNAVAILABLE) from None
+    finally:
+        spark.stop()
+
+
+def cause(error: Exception) -> str:
+    """Return what went wrong without the calls that led to it.
+
+    A worker's exception comes as text of several tracebacks; the last line that names an exception
+    of the innermost one says what happened.
+    """
+    lines = [line.rstrip() for line in str(error).splitlines() if line.strip()]
+    named = [line for line in lines if _NAMED.match(line)]
+    return named[-1] if named else next(iter(lines), type(error).__name__)

@@ -1,0 +1,65 @@
+"""Refusals of options that make no sense, in words that say what would.
+
+Every job checks its options by these before it starts anything.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+_UNIT_SECONDS: Final = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
+_SPAN: Final = re.compile(r"(\d{1,9}) *(second|minute|hour|day|week)s?")
+
+
+class JobError(ValueError):
+    """A job was asked for what makes no sense; the text names the option and what would do."""
+
+
+def one_of(option: str, value: str, known: Sequence[str]) -> str:
+    """Return a value that is one of those known.  Raises: JobError."""
+    if value not in known:
+        raise JobError(f"{option}: {value!r} is none of {', '.join(known)}")
+    return value
+
+
+def at_least(option: str, value: int, least: int) -> int:
+    """Return a number that is not too small.  Raises: JobError."""
+    if value < least:
+        raise JobError(f"{option}: {value} is less than {least}")
+    return value
+
+
+def only_one(**given: object) -> str:
+    """Return the name of the only option that is not None.  Raises: JobError."""
+    names = [name for name, value in given.items() if value is not None]
+    if len(names) != 1:
+        said = f"not {' and '.join(names)}" if names else "none was given"
+        raise JobError(f"exactly one of {', '.join(given)} is needed; {said}")
+    return names[0]
+
+
+def span_seconds(option: str, text: str) -> int:
+    """Return the seconds of a span such as `1 minute` or `6 hours`.  Raises: JobError."""
+    found = _SPAN.fullmatch(text.strip().lower())
+    seconds = int(found[1]) * _UNIT_SECONDS[found[2]] if found else 0
+    if seconds == 0:
+        units = ", ".join(_UNIT_SECONDS)
+        raise JobError(f"{option}: {text!r} is no span: a number and one of {units}")
+    return seconds
+
+
+def moment(option: str, value: str | datetime | None) -> datetime | None:
+    """Return a moment given as such or in ISO 8601; without a zone it is UTC.  Raises: JobError."""
+    if value is None:
+        return None
+    if isinstance(value, str):
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError:
+            raise JobError(
+                f"{option}: {value!r} is no moment such as 2026-11-21T05:40:00Z"
+            ) from None
+    return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
