@@ -7,7 +7,7 @@ one, so that numpy and Arrow read them in place.  `n` is the count of messages, 
 
 Header, 128 bytes:
 
-      0  8    magic "LVchunk1"
+      0  8    magic "LVchunk2"
       8  u64  owner: the id of the queue or stream
      16  u64  first sequence (a stream's offset)      24  u64  last sequence
      32  i64  least timestamp, ms                     40  i64  greatest timestamp
@@ -16,7 +16,7 @@ Header, 128 bytes:
      72  u64  bytes of the addresses                  80  u64  bytes of the properties
      88  u64  bytes of the bodies                     96  u64  bytes of the whole chunk
     104  8    digest of all from 128 to the properties
-    112  8    zero
+    112  8    digest of all from the properties to the end
     120  8    digest of bytes 0-119
 
 Arrays from 128 on, one after the other:
@@ -32,6 +32,9 @@ Flags: 1 = persistent, 2 = dead-lettered by a broker; bits 8-15 = priority.
 
 Areas: the addresses (each exchange and routing key as AMQP short strings), the properties (content
 headers from their flags on), the bodies.
+
+A message's own digest says which ones are harmed where the digest of them all does not check: a
+reader of whole chunks looks at one and not at thousands.
 
 Invariants: a digest is the 8 bytes of `xxh3_64_digest`.  A damaged header or array costs the chunk,
 a damaged property or body byte its one record.  Hostile bytes raise `ChunkDamaged` or
@@ -56,7 +59,7 @@ from leveret.wire.buffer import (
     write_i64_le,
 )
 
-CHUNK_MAGIC: Final = b"LVchunk1"
+CHUNK_MAGIC: Final = b"LVchunk2"
 CHUNK_HEADER_BYTES: Final = 128
 
 #: The expiry of a message that has none.
@@ -64,6 +67,9 @@ NEVER: Final = 0x7FFF_FFFF_FFFF_FFFF
 
 #: What a message takes in the arrays.
 ROW_BYTES: Final = 50
+
+#: Bodies that are larger on average are not copied to be written and digested as one.
+_JOINED_BODY_BYTES_MAX: Final = 1024
 
 
 class ChunkDamaged(Exception):
@@ -174,7 +180,7 @@ class ChunkBuilder:
         return b"".join(self.parts())
 
     def parts(self) -> list[bytes]:
-        """Return the chunk in parts; no body is copied."""
+        """Return the chunk in parts; bodies that are not small are not copied."""
         if self.count == 0:
             raise ValueError("a chunk has at least one message")
         arrays = BytesWriter()
@@ -195,13 +201,23 @@ class ChunkBuilder:
         index = arrays.getvalue()
         properties = BytesWriter()
         _write_padded(properties, self._properties.getvalue())
-        parts = [self._header(index, len(properties)), index, properties.getvalue()]
-        parts.extend(self._bodies)
-        parts.append(bytes(int(-self._body_bytes & 7)))
-        return [part for part in parts if part]
+        contents = [properties.getvalue()]
+        if self._body_bytes <= _JOINED_BODY_BYTES_MAX * self.count:
+            contents.append(b"".join(self._bodies))
+        else:
+            contents.extend(self._bodies)
+        contents.append(bytes(int(-self._body_bytes & 7)))
+        hasher = xxh3_64()
+        for content in contents:
+            hasher.update(content)
+        head = self._header(index, len(properties), hasher.digest())
+        return [part for part in [head, index, *contents] if part]
 
-    def _header(self, index: bytes, properties: i64) -> bytes:
-        """Return the header before the arrays `index`; `properties` is their padded size."""
+    def _header(self, index: bytes, properties: i64, digest: bytes) -> bytes:
+        """Return the header before the arrays `index`.
+
+        `properties` is the padded size of the properties, `digest` that of all from them on.
+        """
         bodies = self._body_bytes
         writer = BytesWriter()
         writer.write(CHUNK_MAGIC)
@@ -219,7 +235,7 @@ class ChunkBuilder:
         write_i64_le(writer, bodies)
         write_i64_le(writer, CHUNK_HEADER_BYTES + len(index) + properties + _padded(bodies))
         writer.write(xxh3_64_digest(index))
-        write_i64_le(writer, 0)
+        writer.write(digest)
         head = writer.getvalue()
         return head + xxh3_64_digest(head)
 
@@ -234,9 +250,8 @@ class ChunkBuilder:
         return index
 
 
-@final
-class Chunk:
-    """A chunk that was read: its header and arrays are true.
+class ChunkLayout:
+    """Where everything lies in a chunk whose header and arrays are true; no message is looked at.
 
     Raises: ChunkDamaged: they are not.
     """
@@ -255,27 +270,74 @@ class Chunk:
         self.min_expiry: Final[i64] = read_i64_le(data, 48)
         self.max_expiry: Final[i64] = read_i64_le(data, 56)
         self.count: Final[i64] = i64(read_i32_le(data, 64))
-        addresses = i64(read_i32_le(data, 68))
-        address_bytes = read_i64_le(data, 72)
-        property_bytes = read_i64_le(data, 80)
-        body_bytes = read_i64_le(data, 88)
+        self.address_count: Final[i64] = i64(read_i32_le(data, 68))
+        self.address_bytes: Final[i64] = read_i64_le(data, 72)
+        self.property_bytes: Final[i64] = read_i64_le(data, 80)
+        self.body_bytes: Final[i64] = read_i64_le(data, 88)
         self.size: Final[i64] = read_i64_le(data, 96)
-        for figure in (self.count, addresses, address_bytes, property_bytes, body_bytes):
+        for figure in (
+            self.count,
+            self.address_count,
+            self.address_bytes,
+            self.property_bytes,
+            self.body_bytes,
+        ):
             if figure < 0 or figure > len(data):
                 raise ChunkDamaged("a chunk's header holds figures that do not fit")
-        self._ends_at: i64 = self._expiries_at() + 16 * self.count + 4 * _padded(4 * self.count)
-        self._ends_at += _padded(2 * self.count)
-        self._addresses_at: i64 = self._ends_at + _padded(4 * addresses)
-        self.properties_at: Final[i64] = self._addresses_at + _padded(address_bytes)
-        self.bodies_at: Final[i64] = self.properties_at + _padded(property_bytes)
-        if self.size != self.bodies_at + _padded(body_bytes) or self.size > len(data):
+        #: Where the arrays of four bytes begin: properties, body, address, count.
+        self.sizes_at: Final[i64] = CHUNK_HEADER_BYTES + 32 * self.count
+        self.flags_at: Final[i64] = self.sizes_at + 4 * _padded(4 * self.count)
+        self.ends_at: Final[i64] = self.flags_at + _padded(2 * self.count)
+        self.addresses_at: Final[i64] = self.ends_at + _padded(4 * self.address_count)
+        self.properties_at: Final[i64] = self.addresses_at + _padded(self.address_bytes)
+        self.bodies_at: Final[i64] = self.properties_at + _padded(self.property_bytes)
+        if self.size != self.bodies_at + _padded(self.body_bytes) or self.size > len(data):
             raise ChunkDamaged("a chunk is shorter or longer than its parts")
         index = data[CHUNK_HEADER_BYTES : self.properties_at]
         if xxh3_64_digest(index) != data[104:112]:
             raise ChunkDamaged("a chunk's arrays do not check")
-        self._property_ends = self._sums(self._sizes_at(), property_bytes)
-        self._body_ends = self._sums(self._sizes_at() + _padded(4 * self.count), body_bytes)
-        self._addresses = self._read_addresses(addresses, address_bytes)
+
+    def is_intact(self) -> bool:
+        """Tell whether properties and bodies are true, by the one digest of them all."""
+        contents = memoryview(self.data)[self.properties_at : self.size]
+        return xxh3_64_digest(contents) == self.data[112:120]
+
+    def read_addresses(self) -> list[Address]:
+        """Return the dictionary of addresses.  Raises: ChunkDamaged."""
+        found: list[Address] = []
+        total = self.address_bytes
+        start: i64 = 0
+        for index in range(self.address_count):
+            end = i64(read_i32_le(self.data, self.ends_at + 4 * index))
+            if end < start + 2 or end > total:
+                raise ChunkDamaged("a chunk's addresses exceed their area")
+            at = self.addresses_at + start
+            key: i64 = at + 1 + self.data[at]
+            if key >= self.addresses_at + end or key + 1 + self.data[key] != (
+                self.addresses_at + end
+            ):
+                raise ChunkDamaged("a chunk's address is no pair of short strings")
+            found.append(
+                Address(self.data[at + 1 : key], self.data[key + 1 : self.addresses_at + end])
+            )
+            start = end
+        return found
+
+
+@final
+class Chunk(ChunkLayout):
+    """A chunk that was read, message by message.
+
+    Raises: ChunkDamaged: its header or its arrays are not true.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__(data)
+        #: Whether all messages check; None until the first is asked for.
+        self._intact: bool | None = None
+        self._property_ends = self._sums(self.sizes_at, self.property_bytes)
+        self._body_ends = self._sums(self.sizes_at + _padded(4 * self.count), self.body_bytes)
+        self._addresses = self.read_addresses()
 
     def sequence(self, index: i64) -> i64:
         """Return the sequence of message `index`."""
@@ -292,16 +354,16 @@ class Chunk:
 
     def delivery_count(self, index: i64) -> i64:
         """Return how often message `index` was delivered before it was stored."""
-        at = self._sizes_at() + 3 * _padded(4 * self.count)
+        at = self.sizes_at + 3 * _padded(4 * self.count)
         return i64(read_i32_le(self.data, at + 4 * self._checked(index)))
 
     def priority(self, index: i64) -> i64:
         """Return the priority of message `index`, 0 to 255."""
-        return (i64(read_i16_le(self.data, self._flags_at() + 2 * self._checked(index))) >> 8) & 255
+        return (i64(read_i16_le(self.data, self.flags_at + 2 * self._checked(index))) >> 8) & 255
 
     def address(self, index: i64) -> Address:
         """Return where message `index` was published to."""
-        at = self._sizes_at() + 2 * _padded(4 * self.count)
+        at = self.sizes_at + 2 * _padded(4 * self.count)
         number = i64(read_i32_le(self.data, at + 4 * self._checked(index)))
         if number < 0 or number >= len(self._addresses):
             raise RecordDamaged(index, self.sequence(index))
@@ -318,10 +380,11 @@ class Chunk:
         property_bytes = data[properties : self.properties_at + self._property_ends[index]]
         body_bytes = data[body : self.bodies_at + self._body_ends[index]]
         sequence = self.sequence(index)
-        at: i64 = self._expiries_at() + 8 * self.count + 8 * index
-        if _record_digest(sequence, property_bytes, body_bytes) != data[at : at + 8]:
-            raise RecordDamaged(index, sequence)
-        flags: i64 = i64(read_i16_le(data, self._flags_at() + 2 * index))
+        if not self._all_check():
+            at: i64 = self._expiries_at() + 8 * self.count + 8 * index
+            if _record_digest(sequence, property_bytes, body_bytes) != data[at : at + 8]:
+                raise RecordDamaged(index, sequence)
+        flags: i64 = i64(read_i16_le(data, self.flags_at + 2 * index))
         return Message(
             self.address(index),
             property_bytes,
@@ -333,7 +396,15 @@ class Chunk:
 
     def damaged(self) -> list[int]:
         """Return the sequences of the messages that do not check."""
+        if self._all_check():
+            return []
         return [int(self.sequence(at)) for at in range(self.count) if not self._checks(at)]
+
+    def _all_check(self) -> bool:
+        """Tell whether all messages are what the digest of them all says."""
+        if self._intact is None:
+            self._intact = self.is_intact()
+        return self._intact
 
     def _checks(self, index: i64) -> bool:
         """Tell whether the bytes of message `index` are what its digest says."""
@@ -357,7 +428,7 @@ class Chunk:
 
     def persistent(self, index: i64) -> bool:
         """Tell whether message `index` is persistent."""
-        return read_i16_le(self.data, self._flags_at() + 2 * self._checked(index)) & 1 == 1
+        return read_i16_le(self.data, self.flags_at + 2 * self._checked(index)) & 1 == 1
 
     def find(self, sequence: i64) -> i64:
         """Return the index of the first message whose sequence is `sequence` or above."""
@@ -381,14 +452,6 @@ class Chunk:
         """Return where the expiries begin."""
         return CHUNK_HEADER_BYTES + 16 * self.count
 
-    def _sizes_at(self) -> i64:
-        """Return where the arrays of four bytes begin: properties, body, address, count."""
-        return CHUNK_HEADER_BYTES + 32 * self.count
-
-    def _flags_at(self) -> i64:
-        """Return where the flags begin."""
-        return self._sizes_at() + 4 * _padded(4 * self.count)
-
     def _sums(self, at: i64, total: i64) -> list[int]:
         """Return the running sums of the sizes at `at`, which add up to `total`."""
         sums: list[int] = []
@@ -402,26 +465,6 @@ class Chunk:
         if end != total:
             raise ChunkDamaged("a chunk's lengths do not add up")
         return sums
-
-    def _read_addresses(self, count: i64, total: i64) -> list[Address]:
-        """Return the dictionary of addresses."""
-        found: list[Address] = []
-        start: i64 = 0
-        for index in range(count):
-            end = i64(read_i32_le(self.data, self._ends_at + 4 * index))
-            if end < start + 2 or end > total:
-                raise ChunkDamaged("a chunk's addresses exceed their area")
-            at = self._addresses_at + start
-            key: i64 = at + 1 + self.data[at]
-            if key >= self._addresses_at + end or key + 1 + self.data[key] != (
-                self._addresses_at + end
-            ):
-                raise ChunkDamaged("a chunk's address is no pair of short strings")
-            found.append(
-                Address(self.data[at + 1 : key], self.data[key + 1 : self._addresses_at + end])
-            )
-            start = end
-        return found
 
 
 def _record_digest(sequence: i64, properties: bytes, body: bytes) -> bytes:

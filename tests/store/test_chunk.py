@@ -14,6 +14,7 @@ from leveret.chunk import (
     Chunk,
     ChunkBuilder,
     ChunkDamaged,
+    ChunkLayout,
     RecordDamaged,
 )
 from leveret.limits import CHUNK_BYTES_MAX, CHUNK_RECORDS_MAX
@@ -151,6 +152,7 @@ def test_every_flipped_bit_is_noticed_and_costs_a_record_or_the_chunk() -> None:
                 assert position < areas.properties_at
                 continue
             assert position >= areas.properties_at
+            assert not chunk.is_intact()
             lost = []
             for index in range(3):
                 try:
@@ -166,6 +168,20 @@ def test_every_flipped_bit_is_noticed_and_costs_a_record_or_the_chunk() -> None:
     assert records_lost == 8 * sum(len(kept.body) + len(kept.properties) for kept in messages)
 
 
+def test_one_digest_tells_that_all_messages_are_true() -> None:
+    from xxhash import xxh3_64_digest
+
+    for count, size in ((1, 0), (3, 5), (40, 1024), (2, 9001)):
+        builder = ChunkBuilder(1)
+        for sequence in range(count):
+            builder.add(sequence, Message(Address(b"", b"q"), b"\0\0", b"x" * size, 1, True))
+        data = builder.build()
+        layout = ChunkLayout(data + b"what follows is not its own")
+        assert layout.is_intact()
+        assert data[112:120] == xxh3_64_digest(data[layout.properties_at :])
+        assert [kept.wire for kept in layout.read_addresses()] == [b"\0\x01q"]
+
+
 def test_a_chunk_cut_anywhere_is_refused() -> None:
     data, _ = small_chunk(2)
     for size in range(len(data)):
@@ -179,7 +195,7 @@ def test_hostile_bytes_raise_nothing_but_damage(noise: bytes) -> None:
     with pytest.raises(ChunkDamaged):
         Chunk(noise)
     with pytest.raises(ChunkDamaged):
-        Chunk(b"LVchunk1" + noise)
+        Chunk(b"LVchunk2" + noise)
 
 
 def test_figures_that_check_but_do_not_fit_are_refused() -> None:

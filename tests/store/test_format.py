@@ -60,10 +60,10 @@ def test_a_later_layout_is_refused() -> None:
     open_format(disk, UUID, NOW)
     image = disk.image()
     block = bytearray(image.files["format"][:56])
-    block[8] = 3
+    block[8] = 4
     whole = bytes(block) + xxh3_64_digest(bytes(block))
     image.files["format"] = whole + bytes(4096 - 64) + whole
-    with pytest.raises(UnknownFormat, match="layout 3"):
+    with pytest.raises(UnknownFormat, match="layout 4"):
         open_format(RecordingDisk(image), UUID, NOW)
 
 

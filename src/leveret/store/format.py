@@ -27,7 +27,7 @@ from leveret.store.record import SEED_MASK
 from leveret.wire.buffer import BytesWriter, read_i32_le, read_i64_le, write_i32_le, write_i64_le
 
 FORMAT_PATH: Final = "format"
-FORMAT_VERSION: Final = 2
+FORMAT_VERSION: Final = 3
 JOURNAL_DIR: Final = "journal"
 SEGMENTS_DIR: Final = "segments"
 STATE_DIR: Final = "state"
