@@ -10,6 +10,7 @@ disk.  `CHAOS_WORKERS` says how many processes share the work, by default one fo
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import tempfile
@@ -29,6 +30,10 @@ from leveret.store.disks.recording import Image
 #: One boot of so many is by a child with a directory and sockets, and by a process of its own.
 FORKED_EACH: Final = 16
 WHOLE_EACH: Final = 256
+
+#: A broker is a web of references with megabytes of bodies in few objects: left to its own counts
+#: the collector comes so seldom that a worker grew by 1 MB a boot.
+COLLECT_EACH: Final = 8
 
 #: Up to so many, all are booted by children at least.
 FEW: Final = 2000
@@ -115,6 +120,8 @@ class Trial:
                 verdict = self._in_memory(harm)
         except Exception as error:  # noqa: BLE001 (one bad image must not end the rest)
             verdict = Verdict(boots=False, problems=[f"{error!r}"])
+        if number % COLLECT_EACH == 0:
+            gc.collect()
         return harm, verdict, self.too_much(harm, verdict)
 
     def _on_copy(self, harm: Harm, *, whole: bool) -> Verdict:
