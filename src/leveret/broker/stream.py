@@ -18,6 +18,7 @@ from leveret.broker.consumer import Consumer
 from leveret.broker.queue import Queue
 from leveret.broker.source import NOTHING
 from leveret.broker.stream_block import Block
+from leveret.broker.stream_chunks import StreamWatcher
 from leveret.broker.stream_reader import BlockWanted, StreamReader
 from leveret.broker.turn import Damaged, Turn
 from leveret.chunk import ChunkDamaged, RecordDamaged
@@ -55,6 +56,8 @@ class Stream(Queue):
         self.loaded_blocks: list[Block] = []
         #: Blocks that a checkpoint wrote before their messages were synced: in memory until then.
         self.stored_unseen: list[Block] = []
+        #: Who waits for more to be seen, each called once.
+        self.watchers: list[StreamWatcher] = []
         self.bytes_max: i64 = -1
         self.age_ms_max: i64 = -1
         self.configure(arguments)
@@ -113,6 +116,8 @@ class Stream(Queue):
             self._unload_seen()
         self.retain()
         self.mark()
+        if self.watchers:
+            self._tell_watchers()
 
     def _unload_seen(self) -> None:
         """Let go of the memory of stored blocks that are seen by now."""
@@ -177,6 +182,16 @@ class Stream(Queue):
             else:
                 high = middle - 1
         return low
+
+    def block_at(self, offset: i64) -> Block | None:
+        """Return the block that holds `offset`, or the next one after it; None behind the last."""
+        place = self.place_of(offset)
+        block = self.blocks[place]
+        if offset >= block.first + block.count:
+            if place + 1 >= len(self.blocks):
+                return None
+            block = self.blocks[place + 1]
+        return block if block.count > 0 else None
 
     def want(self, block: Block) -> None:
         """Ask the shell to read `block`, once."""
@@ -373,6 +388,21 @@ class Stream(Queue):
         self.delivered += handed
         return more
 
+    def watch(self, watcher: StreamWatcher) -> None:
+        """Call `watcher` once when more may be seen, or the stream was deleted."""
+        self.watchers.append(watcher)
+
+    def unwatch(self, watcher: StreamWatcher) -> None:
+        """Call `watcher` no more."""
+        if watcher in self.watchers:
+            self.watchers.remove(watcher)
+
+    def _tell_watchers(self) -> None:
+        watchers = self.watchers
+        self.watchers = []
+        for watcher in watchers:
+            watcher.moved()
+
     # -- what classic queues do with single messages ----------------------------------------------
 
     def ready_count(self) -> i64:
@@ -406,3 +436,4 @@ class Stream(Queue):
             self._forget(block)
         self.blocks = [Block(self.next_offset)]
         self.readers.clear()
+        self._tell_watchers()

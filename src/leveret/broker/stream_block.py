@@ -29,6 +29,8 @@ class Block:
         self.messages: list[Message | None] | None = []
         #: Where the chunk lies; None while it is in no file.
         self.ref: ChunkRef | None = None
+        #: True once the bytes are where the reference says.
+        self.written = True
         self.wanted = False
 
     def add(self, message: Message) -> None:
