@@ -21,6 +21,20 @@ def test_what_makes_sense_is_taken() -> None:
     assert moment("since", "2026-01-01T02:00:00+02:00") == datetime(2026, 1, 1, tzinfo=UTC)
 
 
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("1 minute", 60), ("5 MINUTES", 300), ("90 seconds", 90), ("2hours", 7200), ("1 day", 86_400)],
+)
+def test_spans(text: str, seconds: int) -> None:
+    assert span_seconds("window", text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "minute", "0 minutes", "-1 minute", "1 month", "1.5 hours"])
+def test_what_is_no_span_is_refused(text: str) -> None:
+    with pytest.raises(JobError, match="is no span"):
+        span_seconds("window", text)
+
+
 def test_what_does_not_is_refused_by_name() -> None:
     with pytest.raises(JobError, match="unroutable: 'keep' is none of fail, drop"):
         one_of("unroutable", "keep", ("fail", "drop"))

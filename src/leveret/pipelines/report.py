@@ -9,14 +9,15 @@ messages, and totals over all.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from leveret.pipelines.source import read_archive, read_stream, stream_options
+from leveret.pipelines.plots import BANDS_MAX, Bar, bar_width
+from leveret.pipelines.refusals import span_seconds
+from leveret.pipelines.source import messages
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -25,18 +26,10 @@ if TYPE_CHECKING:
 ROWS_MAX: Final = 10_000
 KEYS_MAX: Final = 50
 
-#: Bars of the plot (wider windows are taken where there are more) and keys that are told apart in
-#: each.
-BARS_MAX: Final = 120
-BANDS_MAX: Final = 7
-
 _COLUMNS: Final = (
     "timestamp timestamp, exchange string, routing_key string, "
     "properties struct<timestamp: timestamp>, body binary"
 )
-
-_WINDOW: Final = re.compile(r"(\d{1,9}) *(second|minute|hour|day|week)s?")
-_UNIT_SECONDS: Final = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,18 +41,6 @@ class Traffic:
     routing_key: str
     messages: int
     bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """Messages of one key in one window of the plot; `rank` is the key's place in `Report.keys`.
-
-    The rank `BANDS_MAX` stands for all keys beyond those.
-    """
-
-    start: datetime
-    rank: int
-    messages: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,44 +79,23 @@ def report(
 
     Raises: ValueError for sources or a window that make no sense; what Spark raises.
     """
-    seconds = parse_window(window)
-    rows, source = _rows(spark, uri, stream, path, password_env, options)
+    seconds = span_seconds("window", window)
+    rows, source = messages(
+        spark,
+        uri=uri,
+        stream=stream,
+        path=path,
+        password_env=password_env,
+        options=options,
+        columns=_COLUMNS,
+    )
     found = summarize(rows, source, seconds)
     if html_path is not None:
+        from leveret.pipelines.page_parts import write_page
         from leveret.pipelines.report_page import report_page
 
-        Path(html_path).write_text(report_page(found), encoding="utf-8")
+        write_page(html_path, report_page(found))
     return found
-
-
-def parse_window(text: str) -> int:
-    """Return the seconds of a window such as `1 minute` or `6 hours`.  Raises: ValueError."""
-    found = _WINDOW.fullmatch(text.strip().lower())
-    seconds = int(found[1]) * _UNIT_SECONDS[found[2]] if found else 0
-    if seconds == 0:
-        units = ", ".join(_UNIT_SECONDS)
-        raise ValueError(f"{text!r} is no window: a number and one of {units}")
-    return seconds
-
-
-def _rows(
-    spark: SparkSession,
-    uri: str | None,
-    stream: str | None,
-    path: str | Path | None,
-    password_env: str | None,
-    options: Mapping[str, str] | None,
-) -> tuple[DataFrame, str]:
-    """Return the messages to report on and what to call them."""
-    if path is not None and uri is None:
-        rows = read_archive(spark, path)
-        if stream is None:
-            return rows, f"archive {path}"
-        return rows.where(rows["stream"] == stream), f"stream {stream} in archive {path}"
-    if path is None and uri is not None and stream is not None:
-        texts = stream_options(uri, stream, password_env, options)
-        return read_stream(spark, texts, _COLUMNS), f"stream {stream}"
-    raise ValueError("a report is on a stream (uri and stream) or on an archive (path)")
 
 
 def traffic(rows: DataFrame, window_seconds: int) -> DataFrame:
@@ -169,7 +129,7 @@ def summarize(rows: DataFrame, source: str, window_seconds: int) -> Report:
             f.unix_micros(f.min("window_start")).alias("first"),
             f.unix_micros(f.max("window_start")).alias("last"),
         ).collect()[0]
-        bar_seconds = _bar_seconds(totals["first"], totals["last"], window_seconds)
+        bar_seconds = bar_width(totals["first"], totals["last"], window_seconds)
         keys = _collect(_by_key(grouped), KEYS_MAX)
         return Report(
             source=source,
@@ -193,14 +153,6 @@ def _floored(moment: Column, seconds: int) -> Column:
 
     micros = f.unix_micros(moment)
     return f.timestamp_micros(micros - f.pmod(micros, f.lit(seconds * 1_000_000)))
-
-
-def _bar_seconds(first: int | None, last: int | None, window_seconds: int) -> int:
-    """Return the width of the plot's bars: whole windows, and not too many bars."""
-    if first is None or last is None:
-        return window_seconds
-    windows = (last - first) // (window_seconds * 1_000_000) + 1
-    return window_seconds * -(-windows // BARS_MAX)
 
 
 def _by_key(grouped: DataFrame) -> DataFrame:

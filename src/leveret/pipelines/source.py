@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from leveret.pipelines.refusals import JobError
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
@@ -29,6 +31,34 @@ def read_stream(spark: SparkSession, options: Mapping[str, str], columns: str = 
     """Return what a stream holds now; `columns` as DDL, by default all."""
     reader = spark.read.format("leveret").options(**options)
     return (reader.schema(columns) if columns else reader).load()
+
+
+def messages(
+    spark: SparkSession,
+    *,
+    uri: str | None = None,
+    stream: str | None = None,
+    path: str | Path | None = None,
+    password_env: str | None = None,
+    options: Mapping[str, str] | None = None,
+    columns: str = "",
+) -> tuple[DataFrame, str]:
+    """Return the messages of a stream or of an archive, and what to call where they are from.
+
+    With a path, `stream` chooses one of the archive's.  `columns` are of a stream, as DDL: what is
+    not asked for is not read.  An archive's columns are all there and read where they are used.
+
+    Raises: JobError for neither or both.
+    """
+    if path is not None and uri is None:
+        rows = read_archive(spark, path)
+        if stream is None:
+            return rows, f"archive {path}"
+        return rows.where(rows[STREAM_COLUMN] == stream), f"stream {stream} in archive {path}"
+    if path is None and uri is not None and stream is not None:
+        texts = stream_options(uri, stream, password_env, options)
+        return read_stream(spark, texts, columns), f"stream {stream}"
+    raise JobError("messages come from a stream (uri and stream) or from an archive (path)")
 
 
 def archive_schema() -> StructType:
