@@ -26,6 +26,7 @@ from leveret.client.events import (
 from leveret.client.message import Message, ReturnedMessage
 from leveret.client.output import BASIC, Output, reply_text
 from leveret.client.states import CHANNEL, ChannelState
+from leveret.client.tally import Tally
 from leveret.errors import (
     CommandInvalid,
     ContentTooLarge,
@@ -107,7 +108,7 @@ class ChannelSession:
         """Whether anything is asked of the broker that it has not answered or confirmed."""
         if self._pending or self.state is ChannelState.CLOSING:
             return True
-        return self.confirms is not None and bool(self.confirms.waiting)
+        return self.confirms is not None and self.confirms.unconfirmed > 0
 
     # -- what the application asks for -------------------------------------------------------------
 
@@ -151,6 +152,26 @@ class ChannelSession:
             return 0
         identity = (exchange, routing_key, body) if mandatory else None
         return self.confirms.published(token, identity)
+
+    def tally(self) -> Tally:
+        """Have confirms counted from the first publish on, for `publish_encoded`.
+
+        Raises: ValueError outside confirm mode, or after a publish.
+        """
+        if self.confirms is None or self.confirms.last > 0:
+            raise ValueError("confirms are counted from confirm.select on, before any publish")
+        self.confirms = tally = Tally()
+        return tally
+
+    def publish_encoded(self, frames: bytes, count: int) -> None:
+        """Send `count` messages that are whole publishes for this channel, after `tally`.
+
+        Raises: the channel's error when it has ended.
+        """
+        self.check_open()
+        assert isinstance(self.confirms, Tally)
+        self._output.publish_encoded(frames)
+        self.confirms.published_many(count)
 
     def ack(self, delivery_tag: int, multiple: bool) -> None:
         """Ack deliveries.  Raises: the channel's error when it has ended."""

@@ -51,6 +51,11 @@ class Confirms:
         self._nacked: list[int] = []
         self._returned: list[ReturnedMessage] = []
 
+    @property
+    def unconfirmed(self) -> int:
+        """How many publishes wait for their confirm."""
+        return len(self.waiting)
+
     def published(self, token: Token | None, identity: Identity | None) -> int:
         """Count a publish and return its sequence; `identity` is given for a mandatory one."""
         self.last += 1

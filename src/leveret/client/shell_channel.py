@@ -58,7 +58,7 @@ class ShellChannel(Owner):
     @property
     def unconfirmed_count(self) -> int:
         """How many publishes wait for their confirm; 0 without confirm mode."""
-        return len(self.session.confirms.waiting) if self.session.confirms is not None else 0
+        return self.session.confirms.unconfirmed if self.session.confirms is not None else 0
 
     def ack(self, delivery_tag: int = 0, *, multiple: bool = False) -> None:
         """Ack one delivery, or with `multiple` all up to it; tag 0 with `multiple` means all.

@@ -226,13 +226,15 @@ class Channel(ShellChannel):
         if failure is not None:
             raise failure
 
+    @property
+    def may_publish(self) -> bool:
+        """Whether the broker takes publishes now, as far as was read."""
+        return self._flow_active and self.connection.blocked_reason is None
+
     def _wait_until_publishable(self) -> None:
         """Wait while the broker takes no publishes."""
-        connection = self.connection
-        if not self._flow_active or connection.blocked_reason is not None:
-            connection.run_until(
-                lambda: self._ended or (self._flow_active and connection.blocked_reason is None)
-            )
+        if not self.may_publish:
+            self.connection.run_until(lambda: self._ended or self.may_publish)
 
     def tx_select(self) -> None:
         """Make the channel transactional.  Raises: PreconditionFailed (406) in confirm mode."""

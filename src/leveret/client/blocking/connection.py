@@ -93,6 +93,11 @@ class Connection(ShellConnection):
         if not self.run_until(lambda: self._ended, deadline):
             self._handle(self.session.lost("the broker did not answer the close"))
 
+    def abort(self) -> None:
+        """End the connection without asking the broker; does nothing when it has ended."""
+        if not self._ended:
+            self._handle(self.session.lost("this side hung up"))
+
     # -- what the application asks for -------------------------------------------------------------
 
     def channel(self) -> Channel:

@@ -1,0 +1,103 @@
+"""Publishing by the hundred thousand: encoded messages in, a window of unconfirmed ones, no more.
+
+A `BulkPublisher` has a channel in confirm mode for itself.  Its caller hands it the bytes of many
+whole publishes at once (`publish_frames`) and asks in the end whether all of them were taken.
+
+Invariants: at most `window` messages wait for their confirm (one piece more when it is larger);
+nothing is sent while the broker blocks publishers; no confirm for `timeout_ms` while some are
+awaited and the broker blocks nobody is an error.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from leveret.client.errors import ConnectionLost, Nacked
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from leveret.client.blocking.channel import Channel
+    from leveret.client.blocking.connection import Connection
+    from leveret.client.message import ReturnedMessage
+
+
+class BulkPublisher:
+    """A channel of `connection` that publishes encoded messages and counts their confirms."""
+
+    def __init__(self, connection: Connection, window: int, timeout_ms: int) -> None:
+        self.channel: Channel = connection.channel()
+        self.channel.confirm_select()
+        self._connection = connection
+        self._tally = self.channel.session.tally()
+        self._window = window
+        self._timeout = timeout_ms / 1000
+
+    @property
+    def published_count(self) -> int:
+        """How many messages were sent; the sequence of the last one."""
+        return self._tally.last
+
+    @property
+    def lowest_unconfirmed(self) -> int:
+        """The lowest sequence that waits for its confirm; all before it have settled."""
+        return self._tally.lowest
+
+    def send(self, frames: bytes, count: int) -> None:
+        """Send `count` messages when the window has room for them.
+
+        Raises: Nacked when the broker refused one; ConnectionLost when it confirms nothing for too
+        long; the channel's error.
+        """
+        self._wait(lambda: self._has_room(count))
+        self.channel.session.publish_encoded(frames, count)
+        self._connection.flush()
+        self._connection.read_what_came()
+        self.check()
+
+    def wait_until_confirmed(self) -> None:
+        """Wait until all that was sent is confirmed.  Raises: as `send`."""
+        self._wait(lambda: self._tally.unconfirmed == 0)
+
+    def take_returned(self) -> list[ReturnedMessage]:
+        """Return what came back since the last call; after `wait_until_confirmed` nothing more."""
+        return self._tally.take_returned()
+
+    def check(self) -> None:
+        """Raise what has gone wrong so far.  Raises: Nacked; the channel's error."""
+        if self._tally.nack_count > 0:
+            raise Nacked([self._tally.first_nack])
+        self.channel.session.check_open()
+
+    def _has_room(self, count: int) -> bool:
+        """Tell whether `count` messages may go out now."""
+        waiting = self._tally.unconfirmed
+        return self.channel.may_publish and (waiting == 0 or waiting + count <= self._window)
+
+    def _wait(self, done: Callable[[], bool]) -> None:
+        """Wait for `done`, as long as confirms come or the broker blocks publishers."""
+        self.check()
+        while not done():
+            # A wait that was blocked for a part of its time gets another whole one.
+            publishable = self.channel.may_publish
+            if not self._moves(done) and publishable and self.channel.may_publish:
+                raise ConnectionLost(
+                    f"the broker confirmed nothing for {self._timeout:.0f} s; "
+                    f"{self._tally.unconfirmed} messages wait for their confirm"
+                )
+
+    def _moves(self, done: Callable[[], bool]) -> bool:
+        """Wait for `done` or another confirm; False when neither comes in time."""
+        waiting = self._tally.unconfirmed
+        moved = self._connection.run_until(
+            lambda: done() or self._is_over or self._tally.unconfirmed < waiting,
+            time.monotonic() + self._timeout,
+        )
+        self.check()
+        return moved
+
+    @property
+    def _is_over(self) -> bool:
+        """Whether the channel has ended or something was refused."""
+        return not self.channel.is_open or self._tally.nack_count > 0

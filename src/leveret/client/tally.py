@@ -1,0 +1,94 @@
+"""Confirms of a channel whose publishes are counted, not remembered one by one.
+
+For who publishes by the hundred thousand and asks only: how many wait, up to where has all settled,
+was anything refused, what came back.  It takes the place of `Confirms` on its channel.
+
+Invariants: all sequences below `lowest` have settled, and of those from it on exactly `_early`
+have; a sequence settles once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from leveret.client.confirms import Confirms
+from leveret.errors import PreconditionFailed
+
+if TYPE_CHECKING:
+    from leveret.client.errors import PublishFailed
+    from leveret.client.message import ReturnedMessage
+    from leveret.client.owner import Token
+
+
+class Tally(Confirms):
+    """The confirms of one channel, from its first publish on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        #: The lowest sequence that waits for its confirm; the next one's when none does.
+        self.lowest = 1
+        #: How many were refused, and the first of them.
+        self.nack_count = 0
+        self.first_nack = 0
+        self._early: set[int] = set()
+        self._came_back: list[ReturnedMessage] = []
+
+    @property
+    def unconfirmed(self) -> int:
+        """How many publishes wait for their confirm."""
+        return self.last + 1 - self.lowest - len(self._early)
+
+    def published_many(self, count: int) -> None:
+        """Count publishes."""
+        self.last += count
+
+    def returned(self, message: ReturnedMessage) -> bool:
+        """Keep a message that came back."""
+        self._came_back.append(message)
+        return True
+
+    def take_returned(self) -> list[ReturnedMessage]:
+        """Return what came back since the last call."""
+        taken, self._came_back = self._came_back, []
+        return taken
+
+    def settle(
+        self, sequence: int, multiple: bool, acked: bool
+    ) -> list[tuple[Token, PublishFailed | None]]:
+        """Settle by basic.ack or basic.nack; nobody waits for a single one.
+
+        Raises: PreconditionFailed (406) for a sequence that was never published.
+        """
+        if sequence > self.last or sequence < 0 or (sequence == 0 and not multiple):
+            raise PreconditionFailed(f"unknown delivery tag {sequence}")
+        before = self.unconfirmed
+        first = sequence
+        if multiple:
+            first = self.lowest
+            self._settle_to(sequence or self.last)
+        elif sequence >= self.lowest:
+            self._early.add(sequence)
+            self._settle_to(self.lowest - 1)
+        settled = before - self.unconfirmed
+        if not acked and settled > 0:
+            self.first_nack = self.first_nack or first
+            self.nack_count += settled
+        return []
+
+    def _settle_to(self, upper: int) -> None:
+        """Settle all up to a sequence, and count the early ones that follow it."""
+        if upper >= self.lowest:
+            self._early = {number for number in self._early if number > upper}
+            self.lowest = upper + 1
+        while self.lowest in self._early:
+            self._early.remove(self.lowest)
+            self.lowest += 1
+
+    def settled_to(self, sequence: int) -> bool:
+        """Tell whether every publish up to `sequence` has settled."""
+        return self.lowest > sequence
+
+    def abandon(self) -> list[Token]:
+        """Note that the channel ended with some unconfirmed; nobody waits for a single one."""
+        self.lost = self.unconfirmed > 0
+        return []
