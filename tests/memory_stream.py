@@ -7,6 +7,9 @@ name in this process, so that a pickled reader finds them again.
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -14,7 +17,8 @@ from pyspark.sql.types import StructType
 
 from leveret.client import BasicProperties
 from leveret.errors import NotFound
-from leveret.spark.columns import BatchBuilder
+from leveret.spark.columns import STREAM_TIMESTAMP, BatchBuilder
+from leveret.spark.finder import StreamFinder
 from leveret.spark.options import Options
 from leveret.spark.source import LeveretDataSource
 from leveret.spark.transports import TransportOpener
@@ -32,11 +36,13 @@ class Delivery:
     routing_key: str = ""
     properties: BasicProperties = field(default_factory=BasicProperties)
     redelivered: bool = False
+    timestamp_ms: int | None = None
 
     @property
     def headers(self) -> dict[str, object]:
-        """The properties' headers."""
-        return self.properties.headers or {}
+        """The properties' headers, and what the broker puts there."""
+        own = {} if self.timestamp_ms is None else {STREAM_TIMESTAMP: self.timestamp_ms}
+        return {**(self.properties.headers or {}), **own}
 
 
 @dataclass
@@ -52,10 +58,15 @@ class MemoryStream:
     left_out: set[int] = field(default_factory=set)
 
     def append(self, *bodies: bytes) -> None:
-        """Add messages."""
+        """Add messages, one each second."""
         for body in bodies:
-            self.messages[self.next_offset] = Delivery(body, routing_key=f"k{len(body)}")
-            self.next_offset += 1
+            self.add(Delivery(body, routing_key=f"k{len(body)}"))
+
+    def add(self, message: Delivery) -> None:
+        """Add a message, a second after the one before."""
+        timed = dataclasses.replace(message, timestamp_ms=1000 * self.next_offset)
+        self.messages[self.next_offset] = timed
+        self.next_offset += 1
 
     def truncate(self, first: int) -> None:
         """Remove what is below an offset, as retention does."""
@@ -70,9 +81,9 @@ STREAMS: dict[str, MemoryStream] = {}
 class MemoryTransport(Transport):
     """The way to a stream in this process."""
 
-    def __init__(self, options: Options, schema: StructType) -> None:
-        self._name = options.stream
-        self._builder = BatchBuilder(options.stream, schema)
+    def __init__(self, options: Options, stream: str, schema: StructType) -> None:
+        self._name = stream
+        self._builder = BatchBuilder(stream, schema, options.partition_of(stream))
 
     @property
     def _stream(self) -> MemoryStream:
@@ -113,6 +124,16 @@ class MemoryTransport(Transport):
         messages = [self._stream.messages[offset] for offset in run]
         return Piece(run[0], run[-1] + 1, self._builder.build(run[0], messages))
 
+    def offset_at(self, timestamp_ms: int) -> int:
+        for offset, message in sorted(self._stream.messages.items()):
+            if (message.timestamp_ms or 0) >= timestamp_ms:
+                return offset
+        return self.latest()
+
+    def mean_bytes(self, start: int, end: int) -> float:
+        bodies = [m.body for o, m in self._stream.messages.items() if start <= o < end]
+        return sum(map(len, bodies)) / max(1, len(bodies))
+
     def is_loss(self, missing: int) -> bool:
         return missing not in self._stream.left_out
 
@@ -125,3 +146,15 @@ class MemorySource(LeveretDataSource):
 
     def opener(self) -> TransportOpener:
         return MemoryTransport
+
+    def finder(self) -> StreamFinder:
+        return find_in_memory
+
+
+def find_in_memory(options: Options) -> tuple[str, ...]:
+    """Return the streams of this process that options select."""
+    if options.super_stream is not None:
+        names = (f"{options.super_stream}-{number}" for number in itertools.count())
+        return tuple(itertools.takewhile(STREAMS.__contains__, names))
+    assert options.stream_pattern is not None
+    return tuple(n for n in sorted(STREAMS) if re.fullmatch(options.stream_pattern, n))

@@ -287,3 +287,9 @@ SPARK_PARTITION_RECORDS: Final = 100_000
 #: 2.3 M, 50,000 2.7 M); one larger message makes a larger batch.
 SPARK_BATCH_RECORDS: Final = 10_000
 SPARK_BATCH_BYTES: Final = 16 * 1024 * 1024
+
+#: Streams of one read: the driver holds a connection for each.
+SPARK_STREAMS_MAX: Final = 1_000
+
+#: The broker's list of streams, as JSON: some 100,000 names.
+SPARK_LISTING_BYTES_MAX: Final = 64 * 1024 * 1024

@@ -14,6 +14,7 @@ from leveret.client.blocking import connect
 from leveret.errors import AccessRefusedHard, NotFound
 from leveret.limits import SPARK_BATCH_RECORDS
 from leveret.spark.options import parse_options
+from leveret.spark.planner import OffsetRange
 from leveret.spark.ranges import read_range
 from leveret.spark.schema import ROW
 from leveret.spark.transports import open_transport
@@ -22,7 +23,7 @@ from live_stream import LiveStream, Sent
 
 
 def transport(stream: LiveStream, **options: str) -> Transport:
-    return open_transport(parse_options(stream.options | options), ROW)
+    return open_transport(parse_options(stream.options | options), stream.name, ROW)
 
 
 def bodies(pieces: list[Piece]) -> list[bytes]:
@@ -116,8 +117,8 @@ def test_a_read_goes_on_after_a_crash_of_the_broker(tmp_path: Path, name: str) -
             if not broker.is_running():
                 broker.start()
 
-        with open_transport(options, ROW) as way:
-            batches = read_range(way, options, 0, count, wait=restart)
+        with open_transport(options, name, ROW) as way:
+            batches = read_range(way, options, OffsetRange(name, 0, count), wait=restart)
             found = next(batches).column("body").to_pylist()
             broker.kill()
             for batch in batches:

@@ -7,8 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from leveret.spark.offsets import EARLIEST, LATEST
-from leveret.spark.options import OPTION_NAMES, OptionError, Options, parse_options
+from leveret.spark.offsets import EARLIEST, LATEST, Moment
+from leveret.spark.options import (
+    OPTION_NAMES,
+    STREAM_ONLY,
+    STREAMS_ONLY,
+    OptionError,
+    Options,
+    parse_options,
+)
 from leveret.spark.schema import PROPERTIES, ROW
 
 URI = "amqp://someone@localhost:5672/%2F"
@@ -24,7 +31,7 @@ def test_the_least_options_take_the_defaults() -> None:
     assert options.stream == "orders"
     assert options.fail_on_data_loss
     assert options.include_headers
-    assert options.starting_offset is None
+    assert options.starting is None
 
 
 def test_names_are_known_in_any_case() -> None:
@@ -39,10 +46,84 @@ def test_an_unknown_option_is_an_error_that_names_the_known() -> None:
     assert all(name in str(caught.value) for name in OPTION_NAMES)
 
 
-@pytest.mark.parametrize("missing", ["uri", "stream"])
-def test_what_must_be_there_is_named(missing: str) -> None:
-    with pytest.raises(OptionError, match=f"option '{missing}' is missing"):
-        parse_options({key: value for key, value in LEAST.items() if key != missing})
+def test_what_must_be_there_is_named() -> None:
+    with pytest.raises(OptionError, match="option 'uri' is missing"):
+        parse_options({"stream": "orders"})
+    missing = "one of these is missing: stream, streams, streamPattern, superStream, queue"
+    with pytest.raises(OptionError, match=missing):
+        parse_options({"uri": URI})
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"streams": "a,b"}, "only one of these can be: stream, streams"),
+        ({"queue": "q"}, "only one of these can be: stream, queue"),
+        (
+            {"startingTimestamp": "1", "startingOffsets": "earliest"},
+            "only one of these can be: startingTimestamp, startingOffsets",
+        ),
+        (
+            {"endingTimestamp": "1", "endingOffsetsByTimestamp": '{"orders": 1}'},
+            "only one of these can be: endingTimestamp, endingOffsetsByTimestamp",
+        ),
+        ({"ackMode": "spool"}, "option 'ackMode' belongs to a queue"),
+        ({"spoolDir": "/spool"}, "option 'spoolDir' belongs to a queue"),
+        ({"maxTriggerDelay": "1s"}, "'maxTriggerDelay' says nothing without minOffsetsPerTrigger"),
+        (
+            {"startingOffsetsByTimestampStrategy": "latest"},
+            "says nothing without startingTimestamp or startingOffsetsByTimestamp",
+        ),
+        ({"filterMatchUnfiltered": "true"}, "says nothing without filterValues"),
+        (
+            {"minOffsetsPerTrigger": "10", "maxOffsetsPerTrigger": "9"},
+            "option 'minOffsetsPerTrigger': 10 is more than maxOffsetsPerTrigger, 9",
+        ),
+    ],
+)
+def test_what_contradicts_is_refused(options: dict[str, str], text: str) -> None:
+    with pytest.raises(OptionError, match=text):
+        parsed(**options)
+
+
+@pytest.mark.parametrize("name", STREAMS_ONLY)
+def test_options_of_streams_are_refused_for_a_queue(name: str) -> None:
+    text = {"uri": URI, "queue": "q", name: "1", **NEEDED.get(name, {})}
+    with pytest.raises(OptionError, match="belongs to streams"):
+        parse_options(text)
+
+
+NEEDED = {
+    "startingOffsetsByTimestampStrategy": {"startingTimestamp": "1"},
+    "filterMatchUnfiltered": {"filterValues": "a"},
+}
+
+
+def test_a_queue_has_options_of_its_own() -> None:
+    options = parse_options({"uri": URI, "queue": "q", "ackmode": "SPOOL", "spoolDir": "/s"})
+    assert (options.queue, options.ack_mode, options.spool_dir) == ("q", "spool", "/s")
+    assert options.title == "queue q"
+
+
+def test_several_streams_are_names_with_commas_or_json() -> None:
+    several = {"uri": URI, "streams": "a, b"}
+    assert parse_options(several).names == ("a", "b")
+    assert parse_options(several | {"streams": '["a,b", "c"]'}).names == ("a,b", "c")
+    for wrong in ("", "a,,b", "a,a", "[1]", '["a"', "[]", "é" * 128):
+        with pytest.raises(OptionError, match="option 'streams'"):
+            parse_options(several | {"streams": wrong})
+
+
+def test_partitions_of_a_super_stream_have_numbers() -> None:
+    options = parse_options({"uri": URI, "superStream": "orders"})
+    assert (options.names, options.partition_of("orders-12")) == (None, 12)
+    assert parsed().partition_of("orders-12") == 0
+
+
+def test_kafkas_columns_have_headers_on_request_only() -> None:
+    assert not parsed(columns="kafka").include_headers
+    assert parsed(columns="kafka", includeHeaders="true").include_headers
+    assert not parsed(includeHeaders="false").include_headers
 
 
 @pytest.mark.parametrize(
@@ -63,7 +144,21 @@ def test_what_must_be_there_is_named(missing: str) -> None:
         ("numRetries", "1001"),
         ("failOnDataLoss", "yes"),
         ("includeHeaders", "1"),
-        ("transport", "bulk"),
+        ("transport", "pigeon"),
+        ("columns", "pulsar"),
+        ("startingTimestamp", "2026-01-01"),
+        ("startingTimestamp", "999999999999999"),
+        ("startingOffsetsByTimestamp", "1"),
+        ("startingOffsetsByTimestamp", '{"orders": -1}'),
+        ("startingOffsetsByTimestamp", '{"orders": 1.5}'),
+        ("endingTimestamp", "now"),
+        ("maxBytesPerTrigger", "10 elephants"),
+        ("maxBytesPerTrigger", "0"),
+        ("httpUri", "localhost:15672"),
+        ("httpUri", "http://localhost/api"),
+        ("httpUri", "http://u:s3cret@localhost"),
+        ("httpUri", "http://localhost:99999"),
+        ("filterValues", "a,,b"),
         ("startingOffsets", "first"),
         ("startingOffsets", '{"other": 5}'),
         ("startingOffsets", '{"orders": -3}'),
@@ -90,14 +185,40 @@ def test_a_wrong_value_is_an_error_that_names_its_option(name: str, text: str) -
     ],
 )
 def test_positions_are_words_or_json(text: str, offset: int) -> None:
-    assert parsed(startingOffsets=text).starting_offset == offset
-    assert parsed(endingOffsets=text).ending_offset == offset
+    options = parsed(startingOffsets=text, endingOffsets=text)
+    for positions in (options.starting, options.ending):
+        assert positions is not None
+        assert positions.of("orders") == offset
 
 
-@pytest.mark.parametrize("name", ["maxOffsetsPerTrigger"])
+def test_moments_are_numbers_or_json() -> None:
+    options = parsed(startingTimestamp="5", endingOffsetsByTimestamp='{"orders": 7}')
+    assert options.starting is not None
+    assert options.ending is not None
+    assert options.starting.of("orders") == Moment(5)
+    assert options.ending.of("orders") == Moment(7)
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"), [("500ms", 500), ("30s", 30_000), ("15 M", 900_000), ("1h", 3_600_000)]
+)
+def test_spans_have_units(text: str, ms: int) -> None:
+    options = parsed(minOffsetsPerTrigger="1", maxTriggerDelay=text)
+    assert options.max_trigger_delay_ms == ms
+    for wrong in ("15", "0s", "1 fortnight", ""):
+        with pytest.raises(OptionError, match="is no span"):
+            parsed(minOffsetsPerTrigger="1", maxTriggerDelay=wrong)
+
+
+@pytest.mark.parametrize(("text", "size"), [("7", 7), ("10k", 10_240), ("2GB", 2**31), ("1b", 1)])
+def test_sizes_may_have_units(text: str, size: int) -> None:
+    assert parsed(maxBytesPerTrigger=text).max_bytes_per_trigger == size
+
+
+@pytest.mark.parametrize("name", STREAM_ONLY)
 def test_options_of_a_stream_are_refused_by_a_batch(name: str) -> None:
-    options = parsed(**{name: "1"})
-    with pytest.raises(OptionError, match=f"'{name}' belongs to a streaming read"):
+    options = parsed(**({"minOffsetsPerTrigger": "1", name: "1s" if "Delay" in name else "1"}))
+    with pytest.raises(OptionError, match="PerTrigger' belongs to a streaming read"):
         options.for_batch()
     assert options.for_stream() is options
 

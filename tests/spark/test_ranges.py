@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leveret.spark.options import Options, parse_options
+from leveret.spark.planner import OffsetRange
 from leveret.spark.ranges import DataLossError, read_range
 from leveret.spark.schema import ROW
 from leveret.spark.transports.base import Interrupted
@@ -23,10 +24,11 @@ def read(
     stream: MemoryStream, start: int, end: int, options: Options = OPTIONS
 ) -> tuple[list[int], list[float]]:
     """Return the offsets that a read yields and the waits that it made."""
-    STREAMS[options.stream] = stream
+    STREAMS["ranges"] = stream
     waits: list[float] = []
-    transport = MemoryTransport(options, ROW)
-    batches = read_range(transport, options, start, end, wait=waits.append)
+    transport = MemoryTransport(options, "ranges", ROW)
+    whole = OffsetRange("ranges", start, end)
+    batches = read_range(transport, options, whole, wait=waits.append)
     return [o for batch in batches for o in batch.column("offset").to_pylist()], waits
 
 

@@ -66,12 +66,16 @@ Builder = Callable[[Sequence[Delivery], pa.DataType], pa.Array]
 
 
 class BatchBuilder:
-    """Makes record batches of one schema from messages of one stream."""
+    """Makes record batches of one schema from messages of one stream.
 
-    def __init__(self, stream: str, schema: StructType) -> None:
+    `partition` is the stream's number in its super stream.
+    """
+
+    def __init__(self, stream: str, schema: StructType, partition: int = 0) -> None:
         #: Exactly what Spark compares a batch with.
         self.schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
         self._stream = stream
+        self._partition = partition
 
     def build(self, start: int, messages: Sequence[Delivery]) -> pa.RecordBatch:
         """Return a batch of messages whose offsets are `start` and those that follow."""
@@ -82,8 +86,8 @@ class BatchBuilder:
         count = len(messages)
         if field.name == "stream":
             return pa.repeat(pa.scalar(self._stream, field.type), count)
-        if field.name == "partition":  # of a stream that is one: always the first
-            return pa.repeat(pa.scalar(0, field.type), count)
+        if field.name == "partition":
+            return pa.repeat(pa.scalar(self._partition, field.type), count)
         if field.name == "offset":
             return pa.array(range(start, start + count), field.type)
         return _BUILDERS[field.name](messages, field.type)

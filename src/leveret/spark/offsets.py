@@ -1,56 +1,139 @@
-"""Positions in a stream, as Spark keeps them and as users write them.
+"""Positions in streams, as Spark keeps them and as users write them.
 
-An offset is the number of the *next* message to read: `{"orders": 1200}` means that everything
+An offset is the number of the *next* message to read: `{"orders-0": 1200}` means that everything
 below 1200 was read.  Spark stores that JSON in its checkpoint, so its form is for ever.
 
-In options -2 stands for the earliest and -1 for the latest, as in Spark's Kafka source.
+In options -2 stands for the earliest and -1 for the latest, as in Spark's Kafka source; a moment
+stands for the first message that the broker took at or after it.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 EARLIEST: Final = -2
 LATEST: Final = -1
 
+_OFFSET_MAX: Final = 2**63 - 1
+
+#: The end of the year 9999 in milliseconds.
+_MOMENT_MAX: Final = 253_402_300_799_999
+
 _WORDS: Final = {"earliest": EARLIEST, "latest": LATEST}
 
 
-def parse_position(text: str, stream: str) -> int:
-    """Return the offset that an option names: `earliest`, `latest` or `{"orders": 1200}`.
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """The first message taken at or after this time."""
 
-    Raises: ValueError.
-    """
+    timestamp_ms: int
+
+
+#: An offset, `EARLIEST`, `LATEST` or a moment.
+Position = int | Moment
+
+
+@dataclass(frozen=True, slots=True)
+class Positions:
+    """Where to start or end in each stream: one for all, or one for each by its name."""
+
+    every: Position | None = None
+    named: tuple[tuple[str, Position], ...] = ()
+
+    def check(self, streams: Iterable[str]) -> None:
+        """Check that each stream has a position and no other has.  Raises: ValueError."""
+        if self.every is not None:
+            return
+        wanted = set(streams)
+        given = {name for name, _ in self.named}
+        if missing := sorted(wanted - given):
+            raise ValueError(
+                f"it must name every stream, and these are missing: {', '.join(missing)} "
+                "(-2 is the earliest, -1 the latest)"
+            )
+        if others := sorted(given - wanted):
+            raise ValueError(f"it names what is not read: {', '.join(others)}")
+
+    def of(self, stream: str) -> Position:
+        """Return a stream's position.  Raises: KeyError for one that `check` has not seen."""
+        return dict(self.named)[stream] if self.every is None else self.every
+
+    def __contains__(self, position: Position) -> bool:
+        """Tell whether any stream has this position."""
+        return position == self.every or any(position == one for _, one in self.named)
+
+
+def parse_offsets(text: str) -> Positions:
+    """Return what `earliest`, `latest` or `{"orders": 1200}` says.  Raises: ValueError."""
     word = _WORDS.get(text.strip().lower())
     if word is not None:
-        return word
+        return Positions(word)
+    return Positions(named=_named(text, "neither earliest, latest nor JSON", _offset))
+
+
+def parse_moment(text: str) -> Positions:
+    """Return what milliseconds since 1970 say for all streams.  Raises: ValueError."""
+    digits = text.strip()
+    if not (digits.isascii() and digits.isdigit()):
+        raise ValueError(f"{text!r} is not a number of milliseconds since 1970")
+    return Positions(_moment(int(digits)))
+
+
+def parse_moments(text: str) -> Positions:
+    """Return what `{"orders": 1700000000000}` says.  Raises: ValueError."""
+    return Positions(named=_named(text, "not JSON", _moment))
+
+
+def _named(
+    text: str, refusal: str, read: Callable[[object], Position]
+) -> tuple[tuple[str, Position], ...]:
     try:
         named = json.loads(text)
     except ValueError:
-        raise ValueError(f"{text!r} is neither earliest, latest nor JSON") from None
-    if not isinstance(named, dict) or list(named) != [stream]:
-        raise ValueError(f'{text!r} does not name the stream: {{"{stream}": 1200}}')
-    offset = named[stream]
-    if not isinstance(offset, int) or isinstance(offset, bool) or offset < EARLIEST:
-        raise ValueError(f"{offset!r} is not an offset (-2 is the earliest, -1 the latest)")
-    return offset
+        raise ValueError(f"{text!r} is {refusal}") from None
+    if not isinstance(named, dict) or not named:
+        raise ValueError(f'{text!r} does not name the streams: {{"orders": 1200}}')
+    return tuple((name, read(value)) for name, value in named.items())
 
 
-def to_json(stream: str, offset: int) -> dict[str, int]:
-    """Return a stream's next offset as Spark stores it."""
-    return {stream: offset}
+def _number(value: object, least: int, most: int, what: str) -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and least <= value <= most:
+        return value
+    raise ValueError(f"{value!r} is not {what}")
 
 
-def from_json(stream: str, stored: Mapping[str, object]) -> int:
-    """Return a stream's next offset from what Spark stored.
+def _offset(value: object) -> int:
+    what = "an offset (-2 is the earliest, -1 the latest)"
+    return _number(value, EARLIEST, _OFFSET_MAX, what)
 
-    Raises: ValueError when the checkpoint belongs to another stream.
+
+def _moment(value: object) -> Moment:
+    return Moment(_number(value, 0, _MOMENT_MAX, "a number of milliseconds since 1970"))
+
+
+def to_json(offsets: Mapping[str, int]) -> dict[str, int]:
+    """Return the streams' next offsets as Spark stores them, in order of their names."""
+    return {stream: offsets[stream] for stream in sorted(offsets)}
+
+
+def refusal(text: str) -> dict[str, object]:
+    """Return offsets that `from_json` refuses with this text; no stream has an empty name."""
+    return {"": text}
+
+
+def from_json(stored: Mapping[str, object]) -> dict[str, int]:
+    """Return the streams' next offsets from what Spark stored.
+
+    Raises: ValueError when it was not this source that stored them, and for a refusal.
     """
-    offset = stored.get(stream)
-    if len(stored) != 1 or not isinstance(offset, int):
-        raise ValueError(
-            f"the checkpoint is not one of stream {stream!r}: it holds {json.dumps(stored)}"
-        )
-    return offset
+    if "" in stored:
+        raise ValueError(stored[""])
+    offsets: dict[str, int] = {}
+    for stream, offset in stored.items():
+        if not isinstance(offset, int) or isinstance(offset, bool) or offset < 0:
+            raise ValueError(f"the checkpoint is not one of streams: {json.dumps(stored)}")
+        offsets[stream] = offset
+    return offsets

@@ -2,7 +2,7 @@
 
 Names are Kafka's where Kafka has one, in any case.  An unknown option is an error, because a
 mistyped limit or offset would otherwise be ignored in silence; so is one that has no meaning for
-the kind of read that it was given to.
+what is read or for the kind of read, and one that contradicts another.
 
 Invariant: no password is in an `Options`: it stays in the URI, which `repr` hides, or in the
 environment of driver and executors, so that it enters no plan and no checkpoint.
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -20,15 +19,55 @@ from urllib.parse import urlsplit
 
 from leveret.client import Parameters, parse_uri
 from leveret.limits import SPARK_PARTITION_RECORDS
-from leveret.spark.offsets import EARLIEST, LATEST, parse_position
+from leveret.spark import option_values as values
+from leveret.spark.offsets import (
+    EARLIEST,
+    LATEST,
+    Positions,
+    parse_moment,
+    parse_moments,
+    parse_offsets,
+)
 
 TRANSPORTS: Final = ("auto", "amqp")
 
-#: What only one kind of read knows.
-BATCH_ONLY: Final = ("endingOffsets",)
-STREAM_ONLY: Final = ("maxOffsetsPerTrigger",)
+#: What is read: exactly one of these.
+SELECTIONS: Final = ("stream", "streams", "streamPattern", "superStream", "queue")
 
-_ENVIRONMENT_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+STARTS: Final = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
+ENDS: Final = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
+_LIMITS: Final = (
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "maxBytesPerTrigger",
+)
+
+#: What only one kind of read knows.
+BATCH_ONLY: Final = ENDS
+STREAM_ONLY: Final = _LIMITS
+
+#: What only streams know, and what only queues.
+STREAMS_ONLY: Final = (
+    *STARTS,
+    "startingOffsetsByTimestampStrategy",
+    *ENDS,
+    "failOnDataLoss",
+    "routingKeyFilter",
+    "filterValues",
+    "filterMatchUnfiltered",
+)
+QUEUE_ONLY: Final = ("ackMode", "spoolDir")
+
+#: What says something about another option, which must be there too.
+_NEEDS: Final = {
+    "maxTriggerDelay": ("minOffsetsPerTrigger",),
+    "startingOffsetsByTimestampStrategy": ("startingTimestamp", "startingOffsetsByTimestamp"),
+    "filterMatchUnfiltered": ("filterValues",),
+}
+
+#: After so long a batch begins with less than `minOffsetsPerTrigger`; Kafka's default.
+_TRIGGER_DELAY_MS: Final = 15 * 60_000
 
 
 class OptionError(ValueError):
@@ -40,20 +79,58 @@ class Options:
     """What a read was asked for; `None` where nothing was said."""
 
     uri: str = field(repr=False)
-    stream: str
+    stream: str | None = None
+    streams: tuple[str, ...] | None = None
+    stream_pattern: str | None = None
+    super_stream: str | None = None
+    queue: str | None = None
     password_env: str | None = None
-    starting_offset: int | None = None
-    ending_offset: int | None = None
+    http_uri: str | None = None
+    starting: Positions | None = None
+    ending: Positions | None = None
+    timestamp_strategy: str = "error"
     max_offsets_per_trigger: int | None = None
+    min_offsets_per_trigger: int | None = None
+    max_trigger_delay_ms: int = _TRIGGER_DELAY_MS
+    max_bytes_per_trigger: int | None = None
     max_records_per_partition: int = SPARK_PARTITION_RECORDS
     min_partitions: int | None = None
     fail_on_data_loss: bool = True
-    include_headers: bool = True
+    columns: str = "leveret"
+    headers_wanted: bool | None = None
+    routing_key_filter: str | None = None
+    filter_values: tuple[str, ...] | None = None
+    filter_match_unfiltered: bool = False
     transport: str = "auto"
     prefetch: int = 2000
     poll_timeout_ms: int = 60_000
     num_retries: int = 3
+    ack_mode: str = "afterBatch"
+    spool_dir: str | None = None
     given: tuple[str, ...] = field(default=(), repr=False)
+
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """The streams that the options name, where no broker must be asked for them."""
+        return (self.stream,) if self.stream is not None else self.streams
+
+    @property
+    def include_headers(self) -> bool:
+        """Whether there is a column `headers`; among Kafka's columns only on request, as there."""
+        return self.columns != "kafka" if self.headers_wanted is None else self.headers_wanted
+
+    @property
+    def title(self) -> str:
+        """What is read, in a few words for logs."""
+        selection = next(name for name in SELECTIONS if name in self.given)
+        chosen = self.names or (self.stream_pattern or self.super_stream or self.queue or "",)
+        return f"{selection} {', '.join(chosen)}"
+
+    def partition_of(self, stream: str) -> int:
+        """Return a stream's number in its super stream; 0 of any other."""
+        if self.super_stream is None:
+            return 0
+        return int(stream.removeprefix(f"{self.super_stream}-"))
 
     def parameters(self) -> Parameters:
         """Return where to connect, with the password from the environment.
@@ -74,9 +151,9 @@ class Options:
     def for_batch(self) -> Options:
         """Return the options of a batch read.  Raises: OptionError for those of a stream."""
         self._refuse(STREAM_ONLY, "a streaming read")
-        if self.starting_offset == LATEST:
+        if self.starting is not None and LATEST in self.starting:
             raise OptionError("option 'startingOffsets': a batch read cannot start at the latest")
-        if self.ending_offset == EARLIEST:
+        if self.ending is not None and EARLIEST in self.ending:
             raise OptionError("option 'endingOffsets': a batch read cannot end at the earliest")
         return self
 
@@ -100,23 +177,16 @@ def parse_options(raw: Mapping[str, str]) -> Options:
             "source. Use CREATE TEMPORARY VIEW … USING leveret OPTIONS (…)"
         )
     texts = _by_name(raw)
-    for name in ("uri", "stream"):
-        if name not in texts:
-            raise OptionError(f"option {name!r} is missing")
-    values: dict[str, object] = {}
+    _check_together(texts)
+    parsed: dict[str, object] = {}
     for name, text in texts.items():
         attribute, parse = _PARSERS[name]
         try:
-            values[attribute] = parse(text)
+            parsed[attribute] = parse(text)
         except ValueError as error:
             raise OptionError(f"option {name!r}: {error}") from None
-    stream = texts["stream"]
-    for name in ("startingOffsets", "endingOffsets"):
-        if name in texts:
-            values[_PARSERS[name][0]] = _position(name, texts[name], stream)
-    options = Options(**values, given=tuple(texts))  # type: ignore[arg-type]  # the table below
-    if options.password_env is not None and urlsplit(options.uri).password is not None:
-        raise OptionError("option 'passwordEnv': the URI holds a password already")
+    options = Options(**parsed, given=tuple(texts))  # type: ignore[arg-type]  # the table below
+    _check_values(options)
     return options
 
 
@@ -133,76 +203,83 @@ def _by_name(raw: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def _position(name: str, text: str, stream: str) -> int:
-    """Return the position that an option of offsets names."""
-    try:
-        return parse_position(text, stream)
-    except ValueError as error:
-        raise OptionError(f"option {name!r}: {error}") from None
+def _check_together(texts: Mapping[str, str]) -> None:
+    """Check which options are there.  Raises: OptionError."""
+    if "uri" not in texts:
+        raise OptionError("option 'uri' is missing")
+    _check_one_of(texts, SELECTIONS, least=1)
+    _check_one_of(texts, STARTS, least=0)
+    _check_one_of(texts, ENDS, least=0)
+    is_queue = "queue" in texts
+    for name in STREAMS_ONLY if is_queue else QUEUE_ONLY:
+        if name in texts:
+            raise OptionError(f"option {name!r} belongs to {'streams' if is_queue else 'a queue'}")
+    for name, needed in _NEEDS.items():
+        if name in texts and not any(one in texts for one in needed):
+            raise OptionError(f"option {name!r} says nothing without {' or '.join(needed)}")
 
 
-def _uri(text: str) -> str:
-    parse_uri(text)
-    return text
+def _check_one_of(texts: Mapping[str, str], names: tuple[str, ...], least: int) -> None:
+    given = [name for name in names if name in texts]
+    if len(given) > 1:
+        raise OptionError(f"only one of these can be: {', '.join(given)}")
+    if len(given) < least:
+        raise OptionError(f"one of these is missing: {', '.join(names)}")
 
 
-def _stream(text: str) -> str:
-    if not 0 < len(text.encode()) <= 255:
-        raise ValueError("a name of 1 to 255 bytes")
-    return text
+def _check_values(options: Options) -> None:
+    """Check what values say together.  Raises: OptionError."""
+    if options.password_env is not None and urlsplit(options.uri).password is not None:
+        raise OptionError("option 'passwordEnv': the URI holds a password already")
+    least, most = options.min_offsets_per_trigger, options.max_offsets_per_trigger
+    if least is not None and most is not None and least > most:
+        raise OptionError(
+            f"option 'minOffsetsPerTrigger': {least} is more than maxOffsetsPerTrigger, {most}"
+        )
+    if options.names is not None:
+        for names, positions in ((STARTS, options.starting), (ENDS, options.ending)):
+            if positions is not None:
+                given = next(name for name in names if name in options.given)
+                try:
+                    positions.check(options.names)
+                except ValueError as error:
+                    raise OptionError(f"option {given!r}: {error}") from None
 
 
-def _variable(text: str) -> str:
-    # The text is not quoted: who confuses the options may have put the password itself here.
-    if not _ENVIRONMENT_NAME.fullmatch(text):
-        raise ValueError("not a name of an environment variable")
-    return text
-
-
-def _transport(text: str) -> str:
-    name = text.lower()
-    if name not in TRANSPORTS:
-        raise ValueError(f"no transport {text!r}; known: {', '.join(TRANSPORTS)}")
-    return name
-
-
-def _flag(text: str) -> bool:
-    flags = {"true": True, "false": False}
-    if text.lower() not in flags:
-        raise ValueError(f"{text!r} is neither true nor false")
-    return flags[text.lower()]
-
-
-def _number(least: int, most: int) -> Callable[[str], int]:
-    """Return a parser of numbers in a range."""
-
-    def parse(text: str) -> int:
-        digits = text.strip()
-        if not (digits.isascii() and digits.isdigit() and least <= int(digits) <= most):
-            raise ValueError(f"{text!r} is not a number from {least} to {most}")
-        return int(digits)
-
-    return parse
-
-
-_OFFSETS_MAX: Final = 2**63 - 1
-
-#: Each option: the attribute of `Options` that it sets, and how its text is read.  The positions
-#: are read in `parse_options`, because they need the stream's name.
+#: Each option: the attribute of `Options` that it sets, and how its text is read.
 _PARSERS: Final[dict[str, tuple[str, Callable[[str], object]]]] = {
-    "uri": ("uri", _uri),
-    "stream": ("stream", _stream),
-    "passwordEnv": ("password_env", _variable),
-    "startingOffsets": ("starting_offset", str),
-    "endingOffsets": ("ending_offset", str),
-    "maxOffsetsPerTrigger": ("max_offsets_per_trigger", _number(1, _OFFSETS_MAX)),
-    "maxRecordsPerPartition": ("max_records_per_partition", _number(1, _OFFSETS_MAX)),
-    "minPartitions": ("min_partitions", _number(1, 100_000)),
-    "failOnDataLoss": ("fail_on_data_loss", _flag),
-    "includeHeaders": ("include_headers", _flag),
-    "transport": ("transport", _transport),
-    "prefetch": ("prefetch", _number(1, 65_535)),
-    "pollTimeoutMs": ("poll_timeout_ms", _number(1, 2**31 - 1)),
-    "numRetries": ("num_retries", _number(0, 1000)),
+    "uri": ("uri", values.uri),
+    "stream": ("stream", values.name),
+    "streams": ("streams", values.names),
+    "streamPattern": ("stream_pattern", values.regular_expression),
+    "superStream": ("super_stream", values.name),
+    "queue": ("queue", values.name),
+    "passwordEnv": ("password_env", values.variable),
+    "httpUri": ("http_uri", values.http_uri),
+    "startingOffsets": ("starting", parse_offsets),
+    "startingTimestamp": ("starting", parse_moment),
+    "startingOffsetsByTimestamp": ("starting", parse_moments),
+    "startingOffsetsByTimestampStrategy": ("timestamp_strategy", values.word("error", "latest")),
+    "endingOffsets": ("ending", parse_offsets),
+    "endingTimestamp": ("ending", parse_moment),
+    "endingOffsetsByTimestamp": ("ending", parse_moments),
+    "maxOffsetsPerTrigger": ("max_offsets_per_trigger", values.number(1, values.OFFSET_MAX)),
+    "minOffsetsPerTrigger": ("min_offsets_per_trigger", values.number(1, values.OFFSET_MAX)),
+    "maxTriggerDelay": ("max_trigger_delay_ms", values.span_ms),
+    "maxBytesPerTrigger": ("max_bytes_per_trigger", values.size_bytes),
+    "maxRecordsPerPartition": ("max_records_per_partition", values.number(1, values.OFFSET_MAX)),
+    "minPartitions": ("min_partitions", values.number(1, 100_000)),
+    "failOnDataLoss": ("fail_on_data_loss", values.flag),
+    "columns": ("columns", values.word("leveret", "kafka")),
+    "includeHeaders": ("headers_wanted", values.flag),
+    "routingKeyFilter": ("routing_key_filter", values.name),
+    "filterValues": ("filter_values", values.texts),
+    "filterMatchUnfiltered": ("filter_match_unfiltered", values.flag),
+    "transport": ("transport", values.word(*TRANSPORTS)),
+    "prefetch": ("prefetch", values.number(1, 65_535)),
+    "pollTimeoutMs": ("poll_timeout_ms", values.number(1, 2**31 - 1)),
+    "numRetries": ("num_retries", values.number(0, 1000)),
+    "ackMode": ("ack_mode", values.word("afterBatch", "spool", "none")),
+    "spoolDir": ("spool_dir", str),
 }
 OPTION_NAMES: Final = tuple(_PARSERS)

@@ -1,12 +1,13 @@
-"""A range of offsets to Spark's partitions.
+"""Ranges of offsets to Spark's partitions.
 
-Invariants: the plan is a pure function of start, end and options, so that a replayed batch is read
-as it was the first time; the partitions follow each other without gap or overlap; inner edges are
-multiples of one step, so that two plans of overlapping ranges cut at the same offsets.
+Invariants: the plan is a pure function of ranges and options, so that a replayed batch is read as
+it was the first time; the partitions of a stream follow each other without gap or overlap; inner
+edges are multiples of one step, so that two plans of overlapping ranges cut at the same offsets.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -21,17 +22,29 @@ class OffsetRange(InputPartition):
     start: int
     end: int
 
+    @property
+    def length(self) -> int:
+        """How many offsets it holds."""
+        return max(0, self.end - self.start)
+
 
 def plan(
-    stream: str, start: int, end: int, max_records: int, min_partitions: int | None = None
+    ranges: Sequence[OffsetRange], max_records: int, min_partitions: int | None = None
 ) -> list[OffsetRange]:
-    """Return the partitions of a range, none for an empty one.
+    """Return the partitions of some ranges, none for an empty one.
 
-    Each holds at most `max_records` messages; there are at least `min_partitions` as long as there
-    are that many messages.
+    Each holds at most `max_records` messages; there are at least `min_partitions` in all as long as
+    there are that many messages.
     """
     step = max_records
     if min_partitions is not None:
-        step = max(1, min(step, (end - start) // min_partitions))
+        total = sum(one.length for one in ranges)
+        step = max(1, min(step, total // min_partitions))
+    return [part for one in ranges for part in _cut(one, step)]
+
+
+def _cut(whole: OffsetRange, step: int) -> list[OffsetRange]:
+    """Return a range in parts that end at multiples of a step."""
+    start, end = whole.start, whole.end
     edges = [start, *range(start - start % step + step, end, step), end]
-    return [OffsetRange(stream, a, b) for a, b in pairwise(edges) if a < b]
+    return [OffsetRange(whole.stream, a, b) for a, b in pairwise(edges) if a < b]

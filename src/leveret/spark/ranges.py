@@ -13,7 +13,9 @@ from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 
+from leveret.errors import NotFound
 from leveret.spark.options import Options
+from leveret.spark.planner import OffsetRange
 from leveret.spark.retries import Retries
 from leveret.spark.transports.base import Interrupted, Transport
 
@@ -24,9 +26,9 @@ class DataLossError(RuntimeError):
     """Messages that a read was to yield are not in the stream any more."""
 
 
-def report_data_loss(options: Options, what: str) -> None:
+def report_data_loss(options: Options, stream: str, what: str) -> None:
     """Answer for messages that are missing.  Raises: DataLossError with `failOnDataLoss`."""
-    text = f"stream {options.stream!r}: {what}"
+    text = f"stream {stream!r}: {what}"
     if options.fail_on_data_loss:
         raise DataLossError(
             f"{text}. They were removed by retention or damaged on disk, or the stream was deleted "
@@ -38,32 +40,36 @@ def report_data_loss(options: Options, what: str) -> None:
 def read_range(
     transport: Transport,
     options: Options,
-    start: int,
-    end: int,
+    whole: OffsetRange,
     wait: Callable[[float], object] = time.sleep,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the messages of a range, each offset once and in order.
 
     Raises: DataLossError; Interrupted when the broker cannot be reached; NotFound (404).
     """
-    position = start
-    retries = Retries(options, wait)
-    while position < end:
+    position = whole.start
+    retries = Retries(options, f"stream {whole.stream!r}", wait)
+
+    def check_gap(came: int) -> None:
+        if came < position:
+            raise AssertionError("a transport yields each offset at most once and in order")
+        if came > position and transport.is_loss(position):
+            what = f"the messages {position} to {came - 1} are missing"
+            report_data_loss(options, whole.stream, what)
+
+    while position < whole.end:
         try:
-            for piece in transport.read(position, end):
-                _check_gap(transport, options, position, piece.start)
+            for piece in transport.read(position, whole.end):
+                check_gap(piece.start)
                 position = piece.end
                 retries.succeeded()
                 yield piece.batch
-            _check_gap(transport, options, position, end)
-            position = end
+            check_gap(whole.end)
+            position = whole.end
         except Interrupted as error:
             retries.failed(error)
-
-
-def _check_gap(transport: Transport, options: Options, expected: int, came: int) -> None:
-    """Compare the offset that came with the one that was to come.  Raises: DataLossError."""
-    if came < expected:
-        raise AssertionError("a transport yields each offset at most once and in order")
-    if came > expected and transport.is_loss(expected):
-        report_data_loss(options, f"the messages {expected} to {came - 1} are missing")
+        except NotFound as error:
+            if options.fail_on_data_loss:
+                raise
+            report_data_loss(options, whole.stream, str(error))
+            return

@@ -22,10 +22,13 @@ log = logging.getLogger("leveret.spark")
 
 
 class Retries:
-    """Counts interruptions in a row; `wait` is how to let time pass."""
+    """Counts interruptions in a row, those of `what`; `wait` is how to let time pass."""
 
-    def __init__(self, options: Options, wait: Callable[[float], object] = time.sleep) -> None:
+    def __init__(
+        self, options: Options, what: str, wait: Callable[[float], object] = time.sleep
+    ) -> None:
         self._options = options
+        self._what = what
         self._wait = wait
         self._count = 0
 
@@ -39,15 +42,21 @@ class Retries:
         if self._count > self._options.num_retries:
             raise error
         seconds = min(WAIT_SECONDS_MAX, FIRST_WAIT_SECONDS * 2 ** (self._count - 1))
-        log.warning("stream %r: %s; again in %.1f s", self._options.stream, error, seconds)
+        log.warning("%s: %s; again in %.1f s", self._what, error, seconds)
         self._wait(seconds)
 
 
 def ask(
-    options: Options, question: Callable[[], T], wait: Callable[[float], object] = time.sleep
+    options: Options,
+    what: str,
+    question: Callable[[], T],
+    wait: Callable[[float], object] = time.sleep,
 ) -> T:
-    """Return the answer to a question, asked again after interruptions.  Raises: Interrupted."""
-    retries = Retries(options, wait)
+    """Return the answer to a question, asked again after interruptions; `what` is it about.
+
+    Raises: Interrupted.
+    """
+    retries = Retries(options, what, wait)
     while True:
         try:
             return question()

@@ -10,6 +10,7 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from leveret.spark.batch import BatchReader
+from leveret.spark.finder import StreamFinder, find_streams
 from leveret.spark.options import Options, parse_options
 from leveret.spark.schema import check_schema, row_schema
 from leveret.spark.stream import StreamReader
@@ -17,7 +18,7 @@ from leveret.spark.transports import TransportOpener, open_transport
 
 
 class LeveretDataSource(DataSource):
-    """A stream of an AMQP broker as a table."""
+    """Streams of an AMQP broker as a table."""
 
     @classmethod
     def name(cls) -> str:
@@ -32,17 +33,21 @@ class LeveretDataSource(DataSource):
         """Return the reader of a batch.  Raises: OptionError; SchemaError."""
         options = self._parsed()
         check_schema(schema)
-        return BatchReader(options, schema, self.opener())
+        return BatchReader(options, schema, self.opener(), self.finder())
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802  Spark's name
         """Return the reader of a stream.  Raises: OptionError; SchemaError."""
         options = self._parsed()
         check_schema(schema)
-        return StreamReader(options, schema, self.opener())
+        return StreamReader(options, schema, self.opener(), self.finder())
 
     def opener(self) -> TransportOpener:
         """Return how its readers reach a stream."""
         return open_transport
+
+    def finder(self) -> StreamFinder:
+        """Return how its readers learn which streams there are."""
+        return find_streams
 
     def _parsed(self) -> Options:
         return parse_options(self.options)

@@ -1,8 +1,12 @@
 """The streaming read: micro-batches by offsets, exactly once in processing.
 
-One reader lives in the driver for as long as the query runs and keeps its connection; copies of it
+One reader lives in the driver for as long as the query runs and keeps its connections; copies of it
 travel pickled to the executors.  Spark writes the offsets of a batch to its checkpoint before it
 plans it, and asks for the same range again after a failure.
+
+A stream that appears while a query is on (a new partition, a new match of a pattern) enters the
+offsets at its earliest message, with no rows, and is read from there with the next batch: so a
+batch is a pure function of its two offsets.
 
 `commit` and `stop` do nothing: reading a stream takes nothing from it, Spark does not call `commit`
 for the last batch and does not call `stop` at all (measured with 4.3.0).
@@ -10,132 +14,215 @@ for the last batch and does not call `stop` at all (measured with 4.3.0).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
+    ReadMaxBytes,
     ReadMaxRows,
+    ReadMinRows,
     SupportsTriggerAvailableNow,
 )
 from pyspark.sql.types import StructType
 
-from leveret.spark.offsets import EARLIEST, LATEST, from_json, to_json
-from leveret.spark.options import Options
+from leveret.spark.finder import StreamFinder, find_streams
+from leveret.spark.limits import shared, within_bytes
+from leveret.spark.offsets import LATEST, from_json, refusal, to_json
+from leveret.spark.options import OptionError, Options
 from leveret.spark.planner import OffsetRange, plan
+from leveret.spark.projection import Projection
 from leveret.spark.ranges import read_range, report_data_loss
-from leveret.spark.retries import ask
-from leveret.spark.transports import Transport, TransportOpener, open_transport
+from leveret.spark.streams import Streams
+from leveret.spark.transports import TransportOpener, open_transport
+
+Offsets = Mapping[str, int]
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Follows a stream by its offsets."""
+    """Follows streams by their offsets."""
 
     def __init__(
-        self, options: Options, schema: StructType, opener: TransportOpener = open_transport
+        self,
+        options: Options,
+        schema: StructType,
+        opener: TransportOpener = open_transport,
+        finder: StreamFinder = find_streams,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._options = options.for_stream()
-        self._schema = schema
+        self._projection = Projection(options, schema)
         self._open = opener
-        self._transport: Transport | None = None
-        self._target: int | None = None  # of Trigger.AvailableNow
-        self._reported: int | None = None
+        self._find = finder
+        self._clock = clock
+        self._streams: Streams | None = None
+        self._target: dict[str, int] | None = None  # of Trigger.AvailableNow
+        self._reported: dict[str, int] | None = None
+        self._last_batch_at: float | None = None
 
     def __getstate__(self) -> dict[str, object]:
-        """Travel without the connection."""
-        return self.__dict__ | {"_transport": None}
+        """Travel without the connections."""
+        return self.__dict__ | {"_streams": None}
 
     # -- on the driver -----------------------------------------------------------------------------
 
-    def initialOffset(self) -> dict[str, int]:  # noqa: N802  Spark's name
-        """Return where a new query starts.  Raises: Interrupted; NotFound (404)."""
-        start = LATEST if self._options.starting_offset is None else self._options.starting_offset
-        if start == EARLIEST:
-            start = ask(self._options, self._driver().earliest)
-        elif start == LATEST:
-            start = ask(self._options, self._driver().latest)
-        return to_json(self._options.stream, start)
+    def initialOffset(self) -> dict[str, object]:  # noqa: N802  Spark's name
+        """Return where a new query starts.
+
+        Spark asks for it at every start and takes the checkpoint's instead if there is one.  So
+        what is wrong with the options' positions is said only when they are used.
+
+        Raises: Interrupted; NotFound (404).
+        """
+        streams = self._driver()
+        try:
+            return {**to_json(streams.starts(LATEST, streams.bounds()))}
+        except OptionError as error:
+            return refusal(str(error))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  Spark's name
-        """Return what `maxOffsetsPerTrigger` says."""
-        limit = self._options.max_offsets_per_trigger
-        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+        """Return what the options say; Spark knows one limit, the others are kept to anyhow."""
+        options = self._options
+        if options.max_offsets_per_trigger is not None:
+            return ReadMaxRows(options.max_offsets_per_trigger)
+        if options.max_bytes_per_trigger is not None:
+            return ReadMaxBytes(options.max_bytes_per_trigger)
+        if options.min_offsets_per_trigger is not None:
+            return ReadMinRows(options.min_offsets_per_trigger)
+        return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  Spark's name
-        """Take the stream's end of now as the query's.  Raises: Interrupted; NotFound (404)."""
-        self._target = ask(self._options, self._driver().latest)
+        """Take the streams' ends of now as the query's.  Raises: Interrupted; NotFound (404)."""
+        self._target = self._driver().latest()
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
         """Return where the next batch ends.
 
-        Raises: DataLossError when the stream ends before `start`; Interrupted; NotFound (404);
-        ValueError for the checkpoint of another stream.
+        Raises: DataLossError when a stream is gone or ends before `start`; Interrupted; NotFound
+        (404); ValueError for the checkpoint of other streams.
         """
-        position = from_json(self._options.stream, start)
-        latest = ask(self._options, self._driver().latest)
+        position = from_json(start)
+        latest = self._driver().latest()
         self._reported = latest
-        end = latest if self._target is None else min(latest, self._target)
-        if latest < position:
-            return to_json(self._options.stream, self._behind(position, latest))
-        return to_json(self._options.stream, max(position, self._limited(position, end, limit)))
+        self._check_gone(position, latest)
+        ends: dict[str, int] = {}
+        available: dict[str, int] = {}
+        for name in latest if self._target is None else self._target.keys() & latest.keys():
+            last = latest[name] if self._target is None else min(latest[name], self._target[name])
+            if name not in position:
+                ends[name] = self._driver().earliest_of(name)
+            elif latest[name] < position[name]:
+                ends[name] = self._behind(name, position[name], latest[name])
+            else:
+                ends[name] = position[name]
+                available[name] = max(0, last - position[name])
+        if not isinstance(limit, ReadAllAvailable):
+            if self._waits_for_more(available):
+                return to_json(position)
+            self._skip_gone(ends, available)
+            available = self._limited(ends, available)
+        ends = {name: end + available.get(name, 0) for name, end in ends.items()}
+        if ends != position:
+            self._last_batch_at = self._clock()
+        return to_json(ends)
 
-    def _behind(self, position: int, latest: int) -> int:
+    def _check_gone(self, position: Offsets, names: Offsets) -> None:
+        """Answer for streams of the checkpoint that are not among those to read."""
+        self._check_checkpoint(position)
+        for name in position:
+            if name not in names:
+                report_data_loss(self._options, name, "it is gone, or is not read any more")
+
+    def _check_checkpoint(self, offsets: Offsets) -> None:
+        """Check that offsets are not those of another query.  Raises: ValueError."""
+        named = self._options.names
+        if named is not None and offsets and not set(named).intersection(offsets):
+            raise ValueError(
+                f"the checkpoint is not one of {self._options.title}: it holds {to_json(offsets)}"
+            )
+
+    def _behind(self, name: str, position: int, latest: int) -> int:
         """Answer for a stream that ends before what was read of it."""
         if latest == 0:
             return position  # empty: its messages have expired, and the next has a later offset
-        report_data_loss(
-            self._options, f"it ends at {latest}, but was read up to {position} already"
-        )
+        what = f"it ends at {latest}, but was read up to {position} already"
+        report_data_loss(self._options, name, what)
         return latest
 
-    def _limited(self, position: int, end: int, limit: ReadLimit) -> int:
-        """Return the end that a limit allows."""
-        if not isinstance(limit, ReadMaxRows) or end <= position + limit.max_rows:
-            return end
-        if not self._options.fail_on_data_loss:
-            # Messages that have gone count against no limit: a long gap is one batch.
-            position = max(position, ask(self._options, self._driver().earliest))
-        return min(end, position + limit.max_rows)
+    def _waits_for_more(self, available: Offsets) -> bool:
+        """Tell whether there is too little for a batch and time enough to wait.
+
+        At the end of a query that ends there is no more to come.
+        """
+        least = self._options.min_offsets_per_trigger
+        if least is None or self._target is not None or self._last_batch_at is None:
+            return False
+        waited = self._clock() - self._last_batch_at
+        too_little = sum(available.values()) < least
+        return too_little and waited * 1000 < self._options.max_trigger_delay_ms
+
+    def _skip_gone(self, ends: dict[str, int], available: dict[str, int]) -> None:
+        """Let messages that have gone count against no limit: a long gap is one batch."""
+        if self._options.fail_on_data_loss:
+            return
+        for name, count in available.items():
+            if count > 0:
+                gone = min(count, max(0, self._driver().earliest_of(name) - ends[name]))
+                ends[name] += gone
+                available[name] -= gone
+
+    def _limited(self, starts: Offsets, available: dict[str, int]) -> dict[str, int]:
+        """Return what the limits allow of what is there."""
+        options = self._options
+        if options.max_offsets_per_trigger is not None:
+            available = shared(available, options.max_offsets_per_trigger)
+        if options.max_bytes_per_trigger is not None:
+            sizes = {
+                name: self._driver().mean_bytes(name, starts[name], starts[name] + count)
+                for name, count in available.items()
+            }
+            available = within_bytes(available, sizes, options.max_bytes_per_trigger)
+        return available
 
     def reportLatestOffset(self) -> dict[str, int] | None:  # noqa: N802  Spark's name
-        """Return the stream's end as last seen, for the query's progress."""
-        if self._reported is None:
-            return None
-        return to_json(self._options.stream, self._reported)
+        """Return the streams' ends as last seen, for the query's progress."""
+        return None if self._reported is None else to_json(self._reported)
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
         """Return the partitions of a batch: a pure function of its offsets and the options.
 
-        Raises: DataLossError when the batch ends before it starts: the stream was made anew.
+        Raises: DataLossError when the batch ends before it starts: the stream was made anew;
+        ValueError for the checkpoint of other streams.
         """
         options = self._options
-        first = from_json(options.stream, start)
-        last = from_json(options.stream, end)
-        if last < first:
-            report_data_loss(options, f"a batch from {first} to {last} starts anew from 0")
-            first = 0
-        return [
-            *plan(
-                options.stream,
-                first,
-                last,
-                options.max_records_per_partition,
-                options.min_partitions,
-            )
-        ]
+        starts, ends = from_json(start), from_json(end)
+        self._check_checkpoint(ends)
+        ranges = []
+        for name, last in ends.items():
+            first = starts.get(name, last)
+            if last < first:
+                report_data_loss(options, name, f"a batch from {first} to {last} starts anew at 0")
+                first = 0
+            ranges.append(OffsetRange(name, first, last))
+        return [*plan(ranges, options.max_records_per_partition, options.min_partitions)]
 
-    def _driver(self) -> Transport:
-        """Return the driver's transport, which lives as long as the query."""
-        if self._transport is None:
-            self._transport = self._open(self._options, self._schema)
-        return self._transport
+    def _driver(self) -> Streams:
+        """Return the driver's streams, whose connections live as long as the query."""
+        if self._streams is None:
+            self._streams = Streams(
+                self._options, self._projection.needed, self._open, self._find, self._clock
+            )
+        return self._streams
 
     # -- on the executors --------------------------------------------------------------------------
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield a partition's messages.  Raises: DataLossError; Interrupted; NotFound (404)."""
         if isinstance(partition, OffsetRange):
-            with self._open(self._options, self._schema) as transport:
-                yield from read_range(transport, self._options, partition.start, partition.end)
+            projection = self._projection
+            with self._open(self._options, partition.stream, projection.needed) as transport:
+                for batch in read_range(transport, self._options, partition):
+                    yield projection.apply(batch)

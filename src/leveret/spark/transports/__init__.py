@@ -15,12 +15,15 @@ from leveret.spark.transports.base import Transport
 
 __all__ = ["Transport", "TransportOpener", "open_transport"]
 
-#: How a reader gets its transport; a function that can be pickled.
-TransportOpener = Callable[[Options, StructType], Transport]
+#: How a reader gets the transport of one stream; a function that can be pickled.
+TransportOpener = Callable[[Options, str, StructType], Transport]
 
 
-def open_transport(options: Options, schema: StructType) -> Transport:
-    """Return the transport that the options name; it connects when it is first used."""
+def open_transport(options: Options, stream: str, schema: StructType) -> Transport:
+    """Return the transport that the options name; it connects when it is first used.
+
+    `schema` has columns of `schema.ROW`, whatever columns the user sees.
+    """
     from leveret.spark.transports.amqp import AmqpTransport
 
-    return AmqpTransport(options, schema)
+    return AmqpTransport(options, stream, schema)

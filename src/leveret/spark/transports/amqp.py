@@ -16,6 +16,7 @@ nothing else; an offset that comes again is dropped.
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,11 +31,13 @@ from leveret.client import (
     InputFull,
     Message,
     Parameters,
+    Timestamp,
 )
 from leveret.client.blocking import Channel, Connection, Consumer, connect
 from leveret.errors import ConnectionForced, InternalError, ResourceFault
 from leveret.limits import SPARK_BATCH_BYTES, SPARK_BATCH_RECORDS
-from leveret.spark.columns import STREAM_OFFSET, BatchBuilder, stream_offset
+from leveret.spark.columns import STREAM_OFFSET, STREAM_TIMESTAMP, BatchBuilder, stream_offset
+from leveret.spark.limits import SAMPLE_RECORDS
 from leveret.spark.options import Options
 from leveret.spark.transports.base import Interrupted, Piece, Transport
 
@@ -64,9 +67,10 @@ INTERRUPTIONS: Final = (
 class AmqpTransport(Transport):
     """One connection to one stream, made when it is first needed."""
 
-    def __init__(self, options: Options, schema: StructType) -> None:
+    def __init__(self, options: Options, stream: str, schema: StructType) -> None:
         self._options = options
-        self._builder = BatchBuilder(options.stream, schema)
+        self._stream = stream
+        self._builder = BatchBuilder(stream, schema, options.partition_of(stream))
         self._connection: Connection | None = None
 
     # -- where the stream begins and ends ----------------------------------------------------------
@@ -93,7 +97,7 @@ class AmqpTransport(Transport):
 
         Raises: Interrupted when the broker counts messages and sends none.
         """
-        count = channel.queue_declare(self._options.stream, passive=True).message_count
+        count = channel.queue_declare(self._stream, passive=True).message_count
         if count == 0 and self._is_leveret:
             return None, None
         seconds = self._poll_seconds if count > 0 else EMPTY_SECONDS
@@ -102,6 +106,48 @@ class AmqpTransport(Transport):
         if message is None and count > 0:
             raise Interrupted(f"the broker counts {count} messages and sent none in {seconds} s")
         return consumer, message
+
+    def offset_at(self, timestamp_ms: int) -> int:
+        """Return the first offset at or after a moment.  Raises: Interrupted; NotFound (404).
+
+        RabbitMQ tells the time of chunks only, and in seconds.
+        """
+        latest = self.latest()
+        if self._is_leveret and self._ends_before(timestamp_ms):
+            return latest
+        with self._channel() as channel:
+            moment = Timestamp(timestamp_ms // 1000)
+            seconds = self._poll_seconds if self._is_leveret else EMPTY_SECONDS
+            for message in self._credited(channel, self._attach(channel, moment, 100, seconds)):
+                if not self._is_leveret or _timestamp_ms(message) >= timestamp_ms:
+                    return _offset(message)
+        return latest
+
+    def _ends_before(self, timestamp_ms: int) -> bool:
+        """Tell whether the newest message is older than a moment, or there is none."""
+        with self._channel() as channel:
+            _, message = self._first(channel, "last", 1)
+            return message is None or _timestamp_ms(message) < timestamp_ms
+
+    def mean_bytes(self, start: int, end: int) -> float:
+        """Return the mean size of some bodies of a range.  Raises: Interrupted; NotFound (404)."""
+        sizes: list[int] = []
+        with self._channel() as channel:
+            consumer = self._attach(channel, start, SAMPLE_RECORDS, SILENCE_SECONDS)
+            for message in itertools.islice(consumer, SAMPLE_RECORDS):
+                if _offset(message) >= end:
+                    break
+                sizes.append(len(message.body))
+                if len(sizes) == end - start:
+                    break
+        return sum(sizes) / max(1, len(sizes))
+
+    def keeps_time(self) -> bool:
+        """Tell whether messages have a time: Leveret's do.  Raises: Interrupted."""
+        try:
+            return self._is_leveret
+        except INTERRUPTIONS as error:
+            raise Interrupted(f"{type(error).__name__}: {error}") from error
 
     @property
     def _is_leveret(self) -> bool:
@@ -151,11 +197,15 @@ class AmqpTransport(Transport):
             yield message
 
     def _attach(
-        self, channel: Channel, where: str | int, prefetch: int, inactivity_seconds: float
+        self,
+        channel: Channel,
+        where: str | int | Timestamp,
+        prefetch: int,
+        inactivity_seconds: float,
     ) -> Consumer:
         channel.qos(prefetch)
         return channel.consume(
-            self._options.stream,
+            self._stream,
             arguments={STREAM_OFFSET: where},
             inactivity_timeout=inactivity_seconds,
         )
@@ -186,9 +236,7 @@ class AmqpTransport(Transport):
     def _connected(self) -> Connection:
         if self._connection is None or not self._connection.is_open:
             parameters: Parameters = self._options.parameters()
-            self._connection = connect(
-                parameters, connection_name=f"leveret spark {self._options.stream}"
-            )
+            self._connection = connect(parameters, connection_name=f"leveret spark {self._stream}")
         return self._connection
 
     def close(self) -> None:
@@ -257,6 +305,12 @@ def _follow(consumer: Consumer, message: Message | None) -> Message | None:
             break
         message = following
     return message
+
+
+def _timestamp_ms(message: Message) -> int:
+    """Return when Leveret took a message."""
+    moment = message.headers.get(STREAM_TIMESTAMP)
+    return moment if isinstance(moment, int) else 0
 
 
 def _offset(message: Message) -> int:

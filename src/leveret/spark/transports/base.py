@@ -70,6 +70,29 @@ class Transport(ABC):
         Raises: Interrupted, after which a new call may go on; NotFound (404).
         """
 
+    @abstractmethod
+    def offset_at(self, timestamp_ms: int) -> int:
+        """Return the offset of the first message taken at or after a moment; the end when none.
+
+        A broker that notes times only now and then returns one of a message before it.
+
+        Raises: Interrupted; NotFound (404).
+        """
+
+    @abstractmethod
+    def mean_bytes(self, start: int, end: int) -> float:
+        """Return about how many bytes the body of a message in a range has; 0 of an empty one.
+
+        Raises: Interrupted; NotFound (404).
+        """
+
+    def keeps_time(self) -> bool:
+        """Tell whether each message has the moment that `offset_at` goes by.
+
+        Raises: Interrupted.
+        """
+        return True
+
     def is_loss(self, missing: int) -> bool:
         """Tell whether an offset that did not come was a message's, and not one left out.
 

@@ -1,0 +1,137 @@
+"""Which streams there are: the partitions of a super stream, and the names that match a pattern.
+
+AMQP tells whether a stream exists, and lists none.  So partitions are counted by asking for one
+after the other, which every broker answers, and a pattern needs the broker's HTTP listener:
+Leveret's (`/api/streams`) or the management plugin of RabbitMQ (`/api/queues`).
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import re
+from collections.abc import Callable
+from typing import Final
+from urllib.parse import quote, urlsplit
+
+from leveret.client import Parameters
+from leveret.client.blocking import connect
+from leveret.errors import NotFound
+from leveret.limits import SPARK_LISTING_BYTES_MAX, SPARK_STREAMS_MAX
+from leveret.spark.options import OptionError, Options
+from leveret.spark.transports.amqp import INTERRUPTIONS
+from leveret.spark.transports.base import Interrupted
+
+#: How a read learns the names of its streams; a function that can be pickled.
+StreamFinder = Callable[[Options], tuple[str, ...]]
+
+#: RabbitMQ's port of the management plugin, and Leveret's of its HTTP listener, unless they say.
+HTTP_PORT: Final = 15672
+
+_OK: Final = 200
+_NOT_FOUND: Final = 404
+
+
+def find_streams(options: Options) -> tuple[str, ...]:
+    """Return the names of the streams that options select by pattern or as a super stream.
+
+    Raises: Interrupted; NotFound (404) when there is no such super stream; OptionError when the
+    broker refuses to list, or when there are too many.
+    """
+    if options.super_stream is not None:
+        return _partitions(options, options.super_stream)
+    assert options.stream_pattern is not None
+    pattern = re.compile(options.stream_pattern)
+    return _limited([name for name in sorted(_listed(options)) if pattern.fullmatch(name)])
+
+
+def _limited(names: list[str]) -> tuple[str, ...]:
+    if len(names) > SPARK_STREAMS_MAX:
+        raise OptionError(f"{len(names)} streams are too many for one read: {SPARK_STREAMS_MAX}")
+    return tuple(names)
+
+
+def _partitions(options: Options, super_stream: str) -> tuple[str, ...]:
+    """Return `orders-0`, `orders-1` … as far as they exist."""
+    names: list[str] = []
+    try:
+        with connect(options.parameters(), connection_name="leveret spark streams") as connection:
+            while len(names) <= SPARK_STREAMS_MAX:
+                name = f"{super_stream}-{len(names)}"
+                channel = connection.channel()
+                try:
+                    channel.queue_declare(name, passive=True)
+                except NotFound:
+                    break
+                channel.close()
+                names.append(name)
+    except INTERRUPTIONS as error:
+        raise Interrupted(f"{type(error).__name__}: {error}") from error
+    if not names:
+        raise NotFound(f"no super stream '{super_stream}': there is no stream '{super_stream}-0'")
+    return _limited(names)
+
+
+# -- over HTTP -------------------------------------------------------------------------------------
+
+
+def _listed(options: Options) -> list[str]:
+    """Return the names of all streams of the vhost.  Raises: Interrupted; OptionError."""
+    parameters = options.parameters()
+    address = options.http_uri or _guessed_address(parameters)
+    vhost = quote(parameters.vhost, safe="")
+    found = _get(address, f"/api/streams/{vhost}", parameters)
+    if found is None:  # no Leveret
+        found = _get(address, f"/api/queues/{vhost}?columns=name,type", parameters)
+        found = [one for one in _objects(found) if one.get("type") == "stream"]
+    return [str(one["name"]) for one in _objects(found)]
+
+
+def _objects(answer: object) -> list[dict[str, object]]:
+    if not isinstance(answer, list) or not all(isinstance(one, dict) for one in answer):
+        raise OptionError("the HTTP listener does not list streams: is it the broker's?")
+    return answer
+
+
+def _guessed_address(parameters: Parameters) -> str:
+    """Return where the broker says that its HTTP listener is, else the usual port."""
+    try:
+        with connect(parameters, connection_name="leveret spark streams") as connection:
+            told = connection.server_properties.get("http_port")
+    except INTERRUPTIONS as error:
+        raise Interrupted(f"{type(error).__name__}: {error}") from error
+    port = told if isinstance(told, int) else HTTP_PORT
+    host = f"[{parameters.host}]" if ":" in parameters.host else parameters.host
+    return f"{'https' if parameters.tls else 'http'}://{host}:{port}"
+
+
+def _get(address: str, path: str, parameters: Parameters) -> object:
+    """Return the JSON at a path; None when there is nothing.  Raises: Interrupted; OptionError."""
+    parts = urlsplit(address)
+    seconds = parameters.connection_timeout_ms / 1000
+    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    connection = kind(parts.hostname or "", parts.port, timeout=seconds)
+    token = base64.b64encode(f"{parameters.username}:{parameters.password}".encode()).decode()
+    try:
+        connection.request("GET", path, headers={"Authorization": f"Basic {token}"})
+        answer = connection.getresponse()
+        body = answer.read(SPARK_LISTING_BYTES_MAX + 1)
+    except (OSError, http.client.HTTPException) as error:
+        raise Interrupted(
+            f"{address} does not answer ({error}). A pattern needs the list of streams, which AMQP "
+            "does not tell: the HTTP listener of Leveret or RabbitMQ's management plugin must run, "
+            "and the option httpUri say where it is"
+        ) from error
+    finally:
+        connection.close()
+    if answer.status == _NOT_FOUND:
+        return None
+    if answer.status != _OK:
+        raise OptionError(f"{address} does not list the streams: {answer.status} {answer.reason}")
+    if len(body) > SPARK_LISTING_BYTES_MAX:
+        raise OptionError(f"{address} lists more than {SPARK_LISTING_BYTES_MAX} bytes of streams")
+    try:
+        return json.loads(body)
+    except ValueError as error:
+        raise OptionError(f"{address} does not list the streams: {error}") from None
