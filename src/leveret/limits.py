@@ -134,6 +134,11 @@ RING_WEIGHTS_MAX: Final = 10_000
 HISTORY_MESSAGES: Final = 20
 HISTORY_MESSAGES_MAX: Final = 4096
 
+#: Values, or patterns of routing keys, in the filter of one consumer of a stream; and the routing
+#: keys whose verdict it remembers before it starts afresh.
+STREAM_FILTER_VALUES_MAX: Final = 256
+STREAM_FILTER_KEYS_KNOWN_MAX: Final = 4096
+
 #: The longest `x-message-ttl` and `x-expires`: ten years of 365 days, as RabbitMQ takes.  Celery's
 #: delayed delivery declares a queue of 2^27 s, which is four.
 TTL_MS_MAX: Final = 315_360_000_000

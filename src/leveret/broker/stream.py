@@ -13,12 +13,13 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from leveret.broker.arguments import age_seconds, int_argument
+from leveret.broker.arguments import age_seconds, int_argument, is_age
 from leveret.broker.consumer import Consumer
 from leveret.broker.queue import Queue
 from leveret.broker.source import NOTHING
 from leveret.broker.stream_block import Block
 from leveret.broker.stream_chunks import StreamWatcher
+from leveret.broker.stream_filter import stream_filter
 from leveret.broker.stream_reader import BlockWanted, StreamReader
 from leveret.broker.turn import Damaged, Turn
 from leveret.chunk import ChunkDamaged, RecordDamaged
@@ -31,6 +32,9 @@ from leveret.wire.tables import Timestamp
 
 #: No message is younger; what is later on the wire means the same and must fit 64 bits in ms.
 _SECONDS_MAX: Final = 1 << 50
+
+#: No stream comes so far; a number on the wire may be greater than what 64 bits with a sign hold.
+_OFFSET_MAX: Final = 1 << 60
 
 #: Blocks of one stream that were read back from files and stay in memory for other readers.
 _LOADED_MAX: Final = 16
@@ -311,10 +315,10 @@ class Stream(Queue):
     # -- reading ----------------------------------------------------------------------------------
 
     def attach(self, consumer: Consumer, where: str) -> None:
-        """Place a new consumer by its `x-stream-offset`.
+        """Place a new consumer by its arguments.
 
-        Raises: NotImplementedFault (540) without acks; PreconditionFailed (406) without prefetch
-        or for an offset that is none.
+        Raises: NotImplementedFault (540) without acks; PreconditionFailed (406) without prefetch,
+        for an offset that is none or a filter that is none.
         """
         if consumer.no_ack:
             raise NotImplementedFault(
@@ -322,15 +326,26 @@ class Stream(Queue):
             )
         if consumer.prefetch_count <= 0:
             raise PreconditionFailed(f"consumer prefetch count is not set for '{where}'")
-        start = self.start_offset(consumer.arguments.get("x-stream-offset", "next"), where)
-        self.readers[consumer] = StreamReader(self, start)
+        self.readers[consumer] = self.reader(consumer.arguments, where)
 
     def detach(self, consumer: Consumer) -> None:
         """Forget a consumer's place."""
         self.readers.pop(consumer, None)
 
+    def reader(self, arguments: dict[str, object], where: str) -> StreamReader:
+        """Return the place where a consumer with these arguments begins.
+
+        Raises: PreconditionFailed (406).
+        """
+        wanted = arguments.get("x-stream-offset", "next")
+        reader = StreamReader(self, self.start_offset(wanted, where))
+        reader.select(stream_filter(arguments, where), self._time_of(wanted))
+        return reader
+
     def start_offset(self, wanted: object, where: str) -> i64:
         """Return the offset at which a consumer starts that asked for `wanted`.
+
+        That of a time may lie before it, by less than a block: `StreamReader.select`.
 
         Raises: PreconditionFailed (406).
         """
@@ -340,16 +355,22 @@ class Stream(Queue):
             return self.visible_end
         if wanted == "last":
             return max(self.visible_end - 1, self.first_offset)
-        if isinstance(wanted, int) and not isinstance(wanted, bool) and wanted >= 0:
-            return max(wanted, self.first_offset)
+        if isinstance(wanted, int) and not isinstance(wanted, bool):
+            # A negative one counts from the end; it may be of any size.
+            offset = wanted if wanted >= 0 else int(self.visible_end) + wanted
+            return max(min(offset, _OFFSET_MAX), int(self.first_offset))
+        time_ms = self._time_of(wanted)
+        if time_ms == NOTHING:
+            raise PreconditionFailed(f"invalid arg 'x-stream-offset' for {where}")
+        return self._offset_at(time_ms)
+
+    def _time_of(self, wanted: object) -> i64:
+        """Return the time in ms that a wanted offset stands for; NOTHING where it is no time."""
         if isinstance(wanted, Timestamp):
-            return self._offset_at(min(wanted.seconds, _SECONDS_MAX) * 1000)
-        if isinstance(wanted, str):
-            try:
-                return self._offset_at(self.turn.now_ms - age_seconds(wanted) * 1000)
-            except ValueError:
-                pass
-        raise PreconditionFailed(f"invalid arg 'x-stream-offset' for {where}")
+            return min(wanted.seconds, _SECONDS_MAX) * 1000
+        if isinstance(wanted, str) and is_age(wanted):
+            return max(self.turn.now_ms - age_seconds(wanted) * 1000, 0)
+        return NOTHING
 
     def _offset_at(self, timestamp_ms: i64) -> i64:
         """Return the first offset of the first block that reaches `timestamp_ms`.
@@ -370,22 +391,11 @@ class Stream(Queue):
 
     def dispatch(self, limit: i64) -> bool:
         """Hand out up to `limit` messages, each consumer's share from its own place."""
-        handed: i64 = 0
         more = False
         share: i64 = max(limit // max(len(self.consumers), 1), 1)
-        for consumer in self.consumers:
-            reader = self.readers[consumer]
-            given: i64 = 0
-            while given < share and consumer.ready():
-                offset = reader.first()
-                if offset == NOTHING:
-                    break
-                consumer.outlet.deliver(consumer, reader.take(), offset, 0)
-                given += 1
-            handed += given
-            if given == share:
+        for consumer, reader in self.readers.items():
+            if reader.hand_out(consumer, share) == share:
                 more = True
-        self.delivered += handed
         return more
 
     def watch(self, watcher: StreamWatcher) -> None:

@@ -18,8 +18,10 @@ from leveret.message import Message
 from leveret.store.segments import ChunkRef
 
 if TYPE_CHECKING:
+    from leveret.broker.consumer import Consumer
     from leveret.broker.stream import Stream
     from leveret.broker.stream_block import Block
+    from leveret.broker.stream_filter import StreamFilter
 
 
 @final
@@ -50,6 +52,51 @@ class StreamReader(MessageSource):
         #: The offset of the message that is next.
         self.offset: i64 = offset
         self.block: Block | None = None
+        #: True while not every message is wanted.
+        self.selects = False
+        self.wanted: StreamFilter | None = None
+        #: Messages before the first one of that time are passed over.
+        self.from_ms: i64 = NOTHING
+
+    def select(self, wanted: StreamFilter | None, from_ms: i64) -> None:
+        """Give only what `wanted` lets through, from the first message of `from_ms` or later on.
+
+        Either may be missing: None and NOTHING.
+        """
+        self.wanted = wanted
+        self.from_ms = from_ms
+        self.selects = wanted is not None or from_ms != NOTHING
+
+    def hand_out(self, consumer: Consumer, limit: i64) -> i64:
+        """Deliver to `consumer` what is wanted of the next `limit` messages.
+
+        Return how many were looked at: so a long run of what nobody wants is taken in slices.  It
+        costs no credit.
+        """
+        outlet = consumer.outlet
+        looked: i64 = 0
+        delivered: i64 = 0
+        while looked < limit and consumer.ready():
+            offset = self.first()
+            if offset == NOTHING:
+                break
+            looked += 1
+            message = self.take()
+            if not self.selects or self._wants(message):
+                outlet.deliver(consumer, message, offset, 0)
+                delivered += 1
+        self.stream.delivered += delivered
+        return looked
+
+    def _wants(self, message: Message) -> bool:
+        if self.from_ms != NOTHING:
+            if message.timestamp_ms < self.from_ms:
+                return False
+            # Later ones count, whatever their times: clocks are set back.
+            self.from_ms = NOTHING
+            self.selects = self.wanted is not None
+        wanted = self.wanted
+        return wanted is None or wanted.matches(message)
 
     def first(self) -> i64:
         """Return the offset that is next, or NOTHING (end, or not read from its file yet)."""
