@@ -29,6 +29,7 @@ from leveret.broker.broker import Broker
 from leveret.broker.checkpoint import BrokerCheckpoint
 from leveret.broker.compaction import Compaction
 from leveret.broker.definitions_import import import_definitions
+from leveret.broker.events import Events
 from leveret.broker.restore import Restore
 from leveret.broker.users import ARGON2, User
 from leveret.clock import Clock
@@ -230,6 +231,8 @@ class Node:
         turn.now_ms = self.clock.wall_ms()
         turn.spill = self._checkpoints.spill
         turn.reader = self._chunks
+        if self.settings.event_sample_every:
+            turn.follow(Events(turn, self.settings.event_sample_every))
         self.broker.eviction.configure(
             self.settings.queue_window_bytes, self.settings.memory_window_bytes
         )

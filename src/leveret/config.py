@@ -108,6 +108,13 @@ def _memory() -> int:
     return int(total * MEMORY_SHARE)
 
 
+def _power_of_two(number: int) -> int:
+    """Check that a sample is all, none or every so many-th."""
+    if number & (number - 1):
+        raise ValueError("a power of 2, or 0")
+    return number
+
+
 def _management_socket(data: dict[str, Any]) -> Path:
     """Return the place of the management socket: in the data directory."""
     return Path(data.get("data_dir", ".")) / MANAGEMENT_SOCKET
@@ -119,6 +126,7 @@ def _memory_window(data: dict[str, Any]) -> int:
 
 
 Size = Annotated[int, BeforeValidator(_size)]
+EventSample = Annotated[int, AfterValidator(_power_of_two)]
 Name = Annotated[str, StringConstraints(min_length=1), AfterValidator(_short_string)]
 Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_names)]
 
@@ -247,6 +255,13 @@ class Settings(BaseSettings):
         le=100,
         description="A segment file is compacted when less than this share of its messages lives; "
         "0 never compacts.",
+    )
+    event_sample_every: EventSample = Field(
+        0,
+        ge=0,
+        le=2**40,
+        description="Every so many-th message of each queue is followed through its life in the "
+        "stream `amq.leveret.events` of its vhost: 1 is all, else a power of 2; 0 is none.",
     )
     sync: Literal["always", "interval", "never"] = Field(
         "always",

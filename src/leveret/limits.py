@@ -288,6 +288,13 @@ BACKUP_SILENCE_SECONDS_MAX: Final = 60
 #: Messages that one Spark task reads at most, by default: about a second over AMQP.
 SPARK_PARTITION_RECORDS: Final = 100_000
 
+#: What the events of a vhost may take on the disk; the oldest go first.
+EVENT_STREAM_BYTES: Final = 1 << 30
+
+#: Events that one turn of the broker may note; a turn that does more, as the expiry of a million
+#: messages at once, must not fill the memory with what it says of itself.
+EVENTS_PER_TURN_MAX: Final = 16_384
+
 #: An Arrow batch is closed at either of these (measured in rows/s: 1,000 a batch 2.0 M, 10,000
 #: 2.3 M, 50,000 2.7 M); one larger message makes a larger batch.
 SPARK_BATCH_RECORDS: Final = 10_000

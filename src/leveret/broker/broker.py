@@ -216,6 +216,8 @@ class Broker:
         blocked = len(causes) > 0
         if blocked != self.blocked:
             self.blocked = blocked
+            if self.turn.events is not None:
+                self.turn.events.paused = blocked
             for link in list(self.links):
                 link.alarm(blocked, self.blocked_reason)
 

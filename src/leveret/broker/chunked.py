@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from mypy_extensions import i64, mypyc_attr
 
+from leveret.broker.events import DEAD_LETTERED, DROPPED, EXPIRED
 from leveret.broker.queue import Queue
 from leveret.broker.source import Returned
 from leveret.broker.stored import StoredChunks
@@ -35,6 +36,21 @@ class ChunkedQueue(Queue):
     ) -> None:
         super().__init__(turn, queue_id, name, durable, exclusive, auto_delete, arguments)
         self.stored = StoredChunks(turn.spill)
+
+    def tell(self, event: str, sequence: i64, message: Message | None, count: i64 = 0) -> None:
+        """Note an event of a message that is followed, or of the queue; see `events.py`."""
+        events = self.turn.events
+        if events is not None:
+            events.queue_event(event, self, sequence, message, "", count)
+
+    def tell_death(self, sequence: i64, message: Message, reason: str, count: i64) -> None:
+        """Note that a message that is followed dies."""
+        events = self.turn.events
+        if events is not None:
+            event = EXPIRED if reason == EXPIRED else DROPPED
+            if self.settings.dead_letter_exchange is not None:
+                event = DEAD_LETTERED
+            events.queue_event(event, self, sequence, message, reason, count)
 
     def live(self) -> list[Returned]:
         """Return the messages in memory that are journaled, in the order of sequences."""

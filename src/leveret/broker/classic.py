@@ -26,14 +26,15 @@ from leveret.broker.dead_letter import (
     DeadLetter,
 )
 from leveret.broker.deduplication import Deduplication, key_of
+from leveret.broker.events import ACKED, DELETED, DELIVERED, PURGED, REQUEUED, ROUTED
 from leveret.broker.expiry import EXPIRATION_FLAG, Expiry, deadline_of
 from leveret.broker.page import Page
 from leveret.broker.priorities import PriorityReady
 from leveret.broker.priority_pages import make_pages
 from leveret.broker.queue import DROP, REFUSE, TAKE
-from leveret.broker.queue_settings import DROP_HEAD, REJECT_PUBLISH_DLX, UNSET
+from leveret.broker.queue_settings import DROP_HEAD, REJECT_PUBLISH_DLX
 from leveret.broker.ready import Ready
-from leveret.broker.retained import KEPT, Retained
+from leveret.broker.retained import KEPT, Retained, retention_of
 from leveret.broker.source import NOTHING, Returned, sequence_of
 from leveret.broker.timers import NO_DEADLINE
 from leveret.broker.turn import Turn
@@ -101,7 +102,7 @@ class ClassicQueue(ChunkedQueue):
         self.screens = self.rejects or self.deduplication is not None
         self.adds_headers = settings.delivery_limit >= 0
         self.shrinks = bounded and not self.rejects and self._over()
-        self._configure_retained()
+        self.retained = retention_of(self, self.retained)
         if self.expiry is not None or settings.message_ttl_ms >= 0:
             if self.expiry is None:
                 self.expiry = Expiry(self)
@@ -110,17 +111,6 @@ class ClassicQueue(ChunkedQueue):
         self.special = self.bounded or self.expiry is not None
         if self.shrinks:
             self.mark()
-
-    def _configure_retained(self) -> None:
-        settings = self.settings
-        if self.retained is None and not settings.retains():
-            return
-        if self.retained is None:
-            self.retained = Retained(self)
-        if settings.retains():
-            self.retained.configure(settings.retain_acked_ms, settings.retain_acked_bytes)
-        else:
-            self.retained.configure(UNSET, 0)
 
     def publish(self, message: Message) -> i64:
         """Put `message` at the tail; return its sequence."""
@@ -134,6 +124,8 @@ class ClassicQueue(ChunkedQueue):
         if not self.listed:
             self.mark()
         sequence = self.ready.append(message)
+        if (sequence & turn.event_mask) == 0:
+            self.tell(ROUTED, sequence, message)
         if (sequence & turn.window_mask) == 0 or size >= BODY_APART_BYTES:
             self._bound_window()
         if self.special or message.properties[0] & EXPIRATION_FLAG:
@@ -181,6 +173,8 @@ class ClassicQueue(ChunkedQueue):
         if count == 0 and sequence < self.redelivered_below:
             count = PERHAPS
         self.taken_count = count
+        if (sequence & self.turn.event_mask) == 0:
+            self.tell(DELIVERED, sequence, message, count)
         self.bytes_ready -= message.size
         self.bodies_ready -= len(message.body)
         return message
@@ -364,6 +358,8 @@ class ClassicQueue(ChunkedQueue):
 
     def _finish(self, sequence: i64, message: Message) -> None:
         """Let go of a message that was acked, or keep it where the queue retains such."""
+        if (sequence & self.turn.event_mask) == 0:
+            self.tell(ACKED, sequence, message)
         retained = self.retained
         if retained is None or not retained.wants(message):
             self.let_go(sequence, message)
@@ -432,6 +428,8 @@ class ClassicQueue(ChunkedQueue):
             return
         if self.recorded and message.persistent:
             self.turn.journal.requeue(self.queue_id, sequence, count + 1)
+        if (sequence & self.turn.event_mask) == 0:
+            self.tell(REQUEUED, sequence, message, count + 1)
         self._put_back(Returned(sequence, message, count + 1))
 
     def _put_back(self, item: Returned) -> None:
@@ -452,6 +450,8 @@ class ClassicQueue(ChunkedQueue):
 
     def _die(self, sequence: i64, message: Message, count: i64, reason: str) -> None:
         """Let go of a message that left its place, by way of the dead-letter exchange if any."""
+        if (sequence & self.turn.event_mask) == 0:
+            self.tell_death(sequence, message, reason, count)
         if self.settings.dead_letter_exchange is None:
             self.let_go(sequence, message)
             return
@@ -476,6 +476,7 @@ class ClassicQueue(ChunkedQueue):
     def purge(self) -> i64:
         """Drop what waits, here and in the journal."""
         dropped = self.ready_count()
+        self.tell(PURGED, self.next_number(), None)
         self._let_go_of_ready()
         self._clear_ready()
         return dropped
@@ -509,6 +510,7 @@ class ClassicQueue(ChunkedQueue):
 
     def drop(self) -> None:
         """Let go of everything; the journal is told by the record of the delete."""
+        self.tell(DELETED, self.next_number(), None)
         self._clear_ready()
         self.turn.held_bytes -= self.unacked_bytes
         self.turn.held_messages -= self.unacked_count

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from leveret.broker.expiry import deadline_of
+from leveret.broker.queue_settings import UNSET
 from leveret.broker.source import Returned
 from leveret.broker.timers import NO_DEADLINE, Timed
 from leveret.limits import RETAINED_BYTES_MAX, RETAINED_OVERHEAD_BYTES, SLICE_MESSAGES
@@ -161,3 +162,15 @@ class Retained(Timed):
 def _cost(message: Message) -> i64:
     """Return what a message counts for the limit."""
     return message.size + RETAINED_OVERHEAD_BYTES
+
+
+def retention_of(queue: ClassicQueue, retained: Retained | None) -> Retained | None:
+    """Return what a queue retains by its settings; `retained` is what it had."""
+    settings = queue.settings
+    if settings.retains():
+        if retained is None:
+            retained = Retained(queue)
+        retained.configure(settings.retain_acked_ms, settings.retain_acked_bytes)
+    elif retained is not None:
+        retained.configure(UNSET, 0)
+    return retained

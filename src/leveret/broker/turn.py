@@ -22,8 +22,13 @@ from leveret.store.segments import SegmentNumbers
 from leveret.store.spill import Spill, SpillBatch
 
 if TYPE_CHECKING:
+    from leveret.broker.events import Events
     from leveret.store.journal import Journal
     from leveret.store.segments import ChunkRef
+
+
+#: No sequence has these bits all zero: they begin at 1.
+NO_EVENTS: Final = 0x7FFF_FFFF_FFFF_FFFF
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -189,6 +194,9 @@ class Turn:
         self.cancelled: list[Cancellable] = []
         #: Deadlines, in the time of `now_ms`.
         self.timers = Timers()
+        #: Who notes what happens to messages, and which bits of a sequence are zero where it does.
+        self.events: Events | None = None
+        self.event_mask: i64 = NO_EVENTS
         #: Messages to be dead-lettered when the batch's deliveries are done.
         self.dying: list[Dying] = []
         #: Chunks that were found damaged, for the shell to report and to keep a copy of.
@@ -208,6 +216,11 @@ class Turn:
         self.assembling_bytes: i64 = 0
         #: Bytes that streams hold in memory because no chunk has them yet.
         self.unchunked_bytes: i64 = 0
+
+    def follow(self, events: Events | None) -> None:
+        """Have events noted from now on, or none."""
+        self.events = events
+        self.event_mask = NO_EVENTS if events is None else events.mask
 
     def wait(self, waiter: SyncWaiter, group: i64) -> None:
         """Have `waiter` called when `group` is synced."""
@@ -245,6 +258,8 @@ class Turn:
         self.timers.fire(self.now_ms)
         if self.dying:
             self.bury()
+        if self.events is not None:
+            self.events.flush()
         if self.dispatchers or self.due():
             self.resume = True
 

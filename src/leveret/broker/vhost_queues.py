@@ -220,6 +220,7 @@ class VhostQueues(VhostExchanges):
     def dissolve(self) -> None:
         """Let go of all that is in the vhost, because it is deleted; the caller journals that."""
         self.revision += 1
+        self.dissolved = True
         for queue in self.queues.values():
             queue.deleted = True
             queue.bindings.clear()

@@ -76,6 +76,8 @@ class VhostState:
         self.removed_group: i64 = 0
         self.exchanges: dict[str, Exchange] = {}
         self.queues: dict[str, Queue] = {}
+        #: True when the vhost is deleted: nothing is declared in it any more.
+        self.dissolved = False
         self.replies = Replies()
         for exchange_name, kind in _PREDECLARED:
             self.exchanges[exchange_name] = make_exchange(

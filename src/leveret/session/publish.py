@@ -129,6 +129,8 @@ def accept(
     outcome: i64 = 0
     if queues:
         outcome = vhost.publish(message, queues)
+    if turn.events is not None:
+        turn.events.published(vhost, message, len(queues))
     if route.mandatory and not reached(queues):
         give_back(channel, message)
     if channel.mode == CONFIRM:

@@ -1,0 +1,163 @@
+"""The event stream: what happened to messages, as messages of a stream.
+
+Every n-th message of each queue (by its sequence) is followed through its life in that queue, from
+when it came in to its ack or its death; who asks for 1 gets them all.  The events of a vhost go to
+its stream `amq.leveret.events`, which is made when the first one is there.  An event is a message
+whose routing key is the event's name and whose body is JSON.
+
+It is not the messages: no body is copied.  Classic and quorum queues tell of themselves; streams
+have offsets and keep what they have.
+
+Invariants: nothing is looked at per message while events are off, but one mask; an event never
+makes another event; events wait for the end of the turn, so that no record of the journal is
+written inside another; while an alarm blocks publishers no event is noted, so that events never
+fill what is nearly full.  What is not written is counted in `dropped`.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from leveret.errors import AmqpError
+from leveret.limits import EVENT_STREAM_BYTES, EVENTS_PER_TURN_MAX
+from leveret.message import Address, Message
+from leveret.wire.properties import property_message_id
+
+if TYPE_CHECKING:
+    from leveret.broker.queue import Queue
+    from leveret.broker.turn import Turn
+    from leveret.broker.vhost import Vhost
+
+EVENT_STREAM: Final = "amq.leveret.events"
+
+#: A publish was taken from a client (queue or not); came into a queue; went to a consumer.
+PUBLISHED: Final = "published"
+ROUTED: Final = "routed"
+DELIVERED: Final = "delivered"
+#: What ends a message, or brings it back.
+ACKED: Final = "acked"
+REQUEUED: Final = "requeued"
+DEAD_LETTERED: Final = "dead_lettered"
+EXPIRED: Final = "expired"
+DROPPED: Final = "dropped"
+UNROUTABLE: Final = "unroutable"
+#: All that waits in a queue is gone; the queue is gone.
+PURGED: Final = "purged"
+DELETED: Final = "deleted"
+
+#: `content_type` is `application/json`, `delivery_mode` 2.
+_PROPERTIES: Final = b"\x90\x00\x10application/json\x02"
+
+_ADDRESSES: Final = {
+    name: Address(b"", name.encode())
+    for name in (
+        PUBLISHED, ROUTED, DELIVERED, ACKED, REQUEUED, DEAD_LETTERED, EXPIRED, DROPPED,
+        UNROUTABLE, PURGED, DELETED,
+    )
+}  # fmt: skip
+
+
+@final
+class Events:
+    """What is noted in a turn, and the way from there to the streams."""
+
+    def __init__(self, turn: Turn, every: i64) -> None:
+        self.turn = turn
+        #: Sequences with these bits all zero are followed; `every` is a power of 2.
+        self.mask: i64 = every - 1
+        #: True while publishers are blocked.
+        self.paused = False
+        #: Events that were not written: too many in a turn, or no stream to be had.
+        self.dropped: i64 = 0
+        self._publishes: i64 = 0
+        self._noted: list[tuple[Vhost, Message]] = []
+
+    def queue_event(
+        self,
+        event: str,
+        queue: Queue,
+        sequence: i64,
+        message: Message | None,
+        reason: str = "",
+        count: i64 = 0,
+    ) -> None:
+        """Note what happened in a queue; `count` is how often the message came back before."""
+        vhost = queue.vhost
+        if vhost is None:
+            return
+        what: dict[str, object] = {"queue": queue.name, "sequence": int(sequence)}
+        if reason:
+            what["reason"] = reason
+        if count > 0:
+            what["count"] = int(count)
+        self._note(vhost, event, message, what)
+
+    def published(self, vhost: Vhost, message: Message, queues: i64) -> None:
+        """Note every n-th publish of a client, and that it found no queue."""
+        self._publishes += 1
+        if self._publishes & self.mask == 0:
+            self._note(
+                vhost, PUBLISHED if queues > 0 else UNROUTABLE, message, {"queues": int(queues)}
+            )
+
+    def _note(
+        self, vhost: Vhost, event: str, message: Message | None, what: dict[str, object]
+    ) -> None:
+        if self.paused or len(self._noted) >= EVENTS_PER_TURN_MAX:
+            self.dropped += 1
+            return
+        now_ms = int(self.turn.now_ms)
+        fields: dict[str, object] = {"event": event, "at_ms": now_ms, "vhost": vhost.name}
+        fields.update(what)
+        if message is not None:
+            address = message.address
+            fields["exchange"] = address.exchange.decode("utf-8", "replace")
+            fields["routing_key"] = address.routing_key.decode("utf-8", "replace")
+            fields["taken_ms"] = int(message.timestamp_ms)
+            fields["bytes"] = len(message.body)
+            message_id = property_message_id(message.properties)
+            if message_id is not None:
+                fields["message_id"] = message_id
+        body = json.dumps(fields, separators=(",", ":")).encode()
+        event_message = Message(_ADDRESSES[event], _PROPERTIES, body, self.turn.now_ms, True)
+        self._noted.append((vhost, event_message))
+
+    def flush(self) -> None:
+        """Write what was noted; outside of any other record."""
+        if not self._noted:
+            return
+        noted = self._noted
+        self._noted = []
+        streams: dict[str, Queue | None] = {}
+        for vhost, message in noted:
+            if vhost.name not in streams:
+                streams[vhost.name] = self._stream(vhost)
+            stream = streams[vhost.name]
+            if stream is None:
+                self.dropped += 1
+            else:
+                vhost.publish(message, [stream])
+
+    def _stream(self, vhost: Vhost) -> Queue | None:
+        """Return the vhost's stream, made where it is not there; None where it cannot be had."""
+        stream = vhost.queues.get(EVENT_STREAM)
+        if stream is not None:
+            return stream if stream.keeps_all else None
+        if vhost.dissolved:
+            return None
+        reply_group = self.turn.reply_group
+        arguments: dict[str, object] = {
+            "x-queue-type": "stream",
+            "x-max-length-bytes": EVENT_STREAM_BYTES,
+        }
+        try:
+            return vhost.import_queue(EVENT_STREAM, True, False, arguments)
+        except AmqpError:
+            # The vhost is full; its owner's queues come first.
+            return None
+        finally:
+            # No method of a client waits for it.
+            self.turn.reply_group = reply_group
