@@ -30,8 +30,8 @@ _BROKERS_OWN: Final = frozenset({STREAM_OFFSET, STREAM_TIMESTAMP})
 
 #: The end of the year 9999, the last that Python and SQL can write down.  Publishers that put
 #: milliseconds where seconds belong come out far beyond it.
-_SECONDS_MAX: Final = 253_402_300_799
-_MILLISECONDS_MAX: Final = _SECONDS_MAX * 1000
+SECONDS_MAX: Final = 253_402_300_799
+MILLISECONDS_MAX: Final = SECONDS_MAX * 1000
 
 
 class Delivery(Protocol):
@@ -101,7 +101,7 @@ def stream_offset(message: Delivery) -> int | None:
 
 def _timestamp(messages: Sequence[Delivery], kind: pa.DataType) -> pa.Array:
     moments = [m.headers.get(STREAM_TIMESTAMP) for m in messages]
-    return pa.array([_microseconds(m, 1000, _MILLISECONDS_MAX) for m in moments], kind)
+    return pa.array([_microseconds(m, 1000, MILLISECONDS_MAX) for m in moments], kind)
 
 
 def _exchange(messages: Sequence[Delivery], kind: pa.DataType) -> pa.Array:
@@ -118,7 +118,8 @@ def _redelivered(messages: Sequence[Delivery], kind: pa.DataType) -> pa.Array:
 
 def _delivery_count(messages: Sequence[Delivery], kind: pa.DataType) -> pa.Array:
     counts = [m.headers.get(DELIVERY_COUNT) for m in messages]
-    return pa.array([c if isinstance(c, int) else None for c in counts], kind)
+    # A publisher may have put anything there.
+    return pa.array([c if type(c) is int else None for c in counts], kind)
 
 
 def _body(messages: Sequence[Delivery], kind: pa.DataType) -> pa.Array:
@@ -135,7 +136,7 @@ def _properties(messages: Sequence[Delivery], kind: pa.DataType) -> pa.Array:
 def _property(field: pa.Field, decoded: list[BasicProperties]) -> pa.Array:
     values = [getattr(p, field.name) for p in decoded]
     if field.name == "timestamp":
-        values = [_microseconds(v, 1_000_000, _SECONDS_MAX) for v in values]
+        values = [_microseconds(v, 1_000_000, SECONDS_MAX) for v in values]
     elif pa.types.is_string(field.type):
         return _texts(values, field.type)
     return pa.array(values, field.type)

@@ -1,0 +1,306 @@
+"""Stored chunks to Arrow batches: whole columns at a time, no loop over rows.
+
+A chunk (`leveret.chunk`) lies in memory as it lay on the broker's disk.  Offsets, times and bodies
+become Arrow arrays over its own buffer; what repeats from message to message (addresses, property
+bytes) is decoded once for each distinct value and then taken by index.  Rows of several chunks
+make one batch, because Spark takes large batches faster.
+
+A chunk is checked by its digests, three calls in all.  Where the one over all messages does not
+check, each message is checked by its own, and those that are harmed are left out: they are missing,
+and `ranges.py` decides what that means.
+
+Invariants: a batch equals what `BatchBuilder` makes of the same messages; the pieces of one
+`Pieces` ascend and none overlaps another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from leveret.chunk import CHUNK_HEADER_BYTES, Chunk, ChunkDamaged, ChunkLayout
+from leveret.client.message import Content
+from leveret.limits import SPARK_BATCH_BYTES, SPARK_BATCH_RECORDS
+from leveret.spark.columns import MILLISECONDS_MAX, BatchBuilder
+from leveret.spark.property_columns import PropertyColumns, find_properties
+from leveret.spark.transports.base import Piece
+
+#: Columns of which each message has its own value; they are built from the arrays.
+_OWN: Final = ("offset", "timestamp", "body")
+
+#: Columns that depend on the address alone, on the table of headers, and on all properties.
+_OF_ADDRESS: Final = ("exchange", "routing_key")
+_OF_HEADERS: Final = ("headers", "delivery_count")
+_OF_PROPERTIES: Final = ("properties",)
+
+#: Columns that are the same for all messages of a stream.
+_OF_STREAM: Final = ("stream", "partition", "redelivered")
+
+#: Where more than one in so many messages has property bytes of its own, those of all rows are
+#: walked through together.
+ROWS_PER_DISTINCT: Final = 8
+
+#: The flags of properties that are headers only, and properties that are none.
+_HEADERS_ONLY: Final = b"\x20\x00"
+_NO_PROPERTIES: Final = b"\x00\x00"
+
+
+class _Sample(Content):
+    """One message that stands for all with the same address or the same properties."""
+
+    __slots__ = ("exchange", "routing_key")
+
+    redelivered = False
+
+    def __init__(self, raw_properties: bytes, exchange: str = "", routing_key: str = "") -> None:
+        super().__init__(raw_properties, b"")
+        self.exchange = exchange
+        self.routing_key = routing_key
+
+
+class StoredChunk:
+    """A chunk as columns; every message in it is true.
+
+    Raises: ChunkDamaged: its header or its arrays are not.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        layout = ChunkLayout(data)
+        self._layout = layout
+        self._buffer = pa.py_buffer(data)
+        count = int(layout.count)
+        self.offsets = self._numbers("<i8", count, CHUNK_HEADER_BYTES)
+        self.timestamps = self._numbers("<i8", count, CHUNK_HEADER_BYTES + 8 * count)
+        width = (4 * count + 7) & -8
+        at = int(layout.sizes_at)
+        self._property_ends = _ends(self._numbers("<u4", count, at), int(layout.property_bytes))
+        self._body_ends = _ends(self._numbers("<u4", count, at + width), int(layout.body_bytes))
+        self.address_indexes = self._numbers("<u4", count, at + 2 * width)
+        self.addresses = [address.wire for address in layout.read_addresses()]
+        if count and int(self.address_indexes.max()) >= len(self.addresses):
+            raise ChunkDamaged("a chunk's message has an address that is not there")
+        if count and not bool((self.offsets[1:] > self.offsets[:-1]).all()):
+            raise ChunkDamaged("a chunk's sequences do not ascend")
+        #: The places of the rows that are true; None where all are.
+        self.sound = None if layout.is_intact() else self._sound(data)
+
+    def _numbers(self, kind: str, count: int, at: int) -> npt.NDArray[Any]:
+        return np.frombuffer(self._buffer, kind, count, at)
+
+    def _sound(self, data: bytes) -> npt.NDArray[np.intp]:
+        """Return the places of the messages whose own digests check."""
+        damaged = np.array(Chunk(data).damaged(), np.int64)
+        return np.flatnonzero(~np.isin(self.offsets, damaged))
+
+    def bodies(self, start: int, end: int) -> pa.Array:
+        """Return the bodies of the rows from `start` up to `end`, in place."""
+        return self._binary(self._body_ends, int(self._layout.bodies_at), start, end)
+
+    def properties(self, start: int, end: int) -> pa.Array:
+        """Return the property bytes of the rows from `start` up to `end`, in place."""
+        return self._binary(self._property_ends, int(self._layout.properties_at), start, end)
+
+    def body_bytes(self, start: int, end: int) -> int:
+        """Return the bytes of the bodies of the rows from `start` up to `end`."""
+        return int(self._body_ends[end]) - int(self._body_ends[start])
+
+    def _binary(self, ends: npt.NDArray[np.int32], at: int, start: int, end: int) -> pa.Array:
+        values = self._buffer.slice(at)
+        buffers = [None, pa.py_buffer(ends), values]
+        return pa.Array.from_buffers(pa.binary(), end - start, buffers, 0, start)
+
+    def runs(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """Yield the places of sound rows whose offsets follow each other, from `start` to `end`.
+
+        `start` and `end` are offsets; each run is a first place and the one after the last.
+        """
+        low, high = (int(place) for place in np.searchsorted(self.offsets, (start, end)))
+        places = np.arange(low, high) if self.sound is None else self.sound
+        places = places[(places >= low) & (places < high)]
+        if not len(places):
+            return
+        breaks = np.flatnonzero(np.diff(self.offsets[places]) != 1) + 1
+        for run in np.split(places, breaks):
+            yield int(run[0]), int(run[-1]) + 1
+
+
+def _ends(sizes: npt.NDArray[np.uint32], total: int) -> npt.NDArray[np.int32]:
+    """Return 0 and the running sums of sizes that add up to `total`.  Raises: ChunkDamaged."""
+    ends = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(sizes, out=ends[1:])
+    if int(ends[-1]) != total or total > np.iinfo(np.int32).max:
+        raise ChunkDamaged("a chunk's lengths do not add up")
+    return ends.astype(np.int32)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Rows of one chunk, from the place `start` up to `end`; at least one."""
+
+    chunk: StoredChunk
+    start: int
+    end: int
+
+
+class ChunkBatchBuilder:
+    """Makes record batches of one schema from rows of chunks of one stream."""
+
+    def __init__(self, stream: str, schema: StructType, partition: int = 0) -> None:
+        self.schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
+
+        def of(names: tuple[str, ...]) -> BatchBuilder | None:
+            fields = [field for field in schema.fields if field.name in names]
+            return BatchBuilder(stream, StructType(fields)) if fields else None
+
+        self._of_stream = of(_OF_STREAM)
+        self._of_address = of(_OF_ADDRESS)
+        self._of_headers = of(_OF_HEADERS)
+        self._of_properties = of(_OF_PROPERTIES)
+
+    def build(self, parts: list[Part]) -> pa.RecordBatch:
+        """Return one batch of the rows of all parts."""
+        columns = {field.name: _own(field, parts) for field in self.schema if field.name in _OWN}
+        if self._of_stream is not None:
+            count = sum(part.end - part.start for part in parts)
+            columns |= _repeated(self._of_stream, count)
+        if self._of_address is not None:
+            columns |= _taken(self._of_address, *_by_address(parts))
+        if self._of_headers is not None or self._of_properties is not None:
+            columns |= self._decoded(_joined([p.chunk.properties(p.start, p.end) for p in parts]))
+        arrays = [columns[field.name] for field in self.schema]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def _decoded(self, raw: pa.Array) -> dict[str, pa.Array]:
+        """Return the columns of an array of property bytes."""
+        encoded = raw.dictionary_encode()
+        if ROWS_PER_DISTINCT * len(encoded.dictionary) > len(raw):
+            found = find_properties(raw)
+            if found is not None:
+                return self._walked(found)
+        columns: dict[str, pa.Array] = {}
+        samples = [_Sample(distinct) for distinct in encoded.dictionary.to_pylist()]
+        for builder in (self._of_headers, self._of_properties):
+            if builder is not None:
+                columns |= _taken(builder, samples, encoded.indices)
+        return columns
+
+    def _walked(self, found: PropertyColumns) -> dict[str, pa.Array]:
+        """Return the columns of properties that were found for all rows at once."""
+        columns: dict[str, pa.Array] = {}
+        if self._of_headers is not None:
+            encoded = found.headers().dictionary_encode()
+            tables = encoded.dictionary.to_pylist()
+            samples = [_Sample(_HEADERS_ONLY + t if t else _NO_PROPERTIES) for t in tables]
+            columns |= _taken(self._of_headers, samples, encoded.indices)
+        if self._of_properties is not None:
+            for field in self._of_properties.schema:
+                columns[field.name] = found.struct(field.type)
+        return columns
+
+
+def _repeated(builder: BatchBuilder, count: int) -> dict[str, pa.Array]:
+    """Return columns of which all messages have the same value."""
+    batch = builder.build(0, [_Sample(_NO_PROPERTIES)])
+    columns = zip(batch.schema.names, batch.columns, strict=True)
+    return {name: pa.repeat(column[0], count) for name, column in columns}
+
+
+def _taken(builder: BatchBuilder, samples: list[_Sample], places: pa.Array) -> dict[str, pa.Array]:
+    """Return columns of samples, each row's taken from its place."""
+    batch = builder.build(0, samples)
+    columns = zip(batch.schema.names, batch.columns, strict=True)
+    return {name: column.take(places) for name, column in columns}
+
+
+def _own(field: pa.Field, parts: list[Part]) -> pa.Array:
+    """Return a column of which each message has its own value."""
+    if field.name == "body":
+        return _joined([p.chunk.bodies(p.start, p.end) for p in parts])
+    if field.name == "offset":
+        return pa.array(np.concatenate([p.chunk.offsets[p.start : p.end] for p in parts]))
+    moments = np.concatenate([p.chunk.timestamps[p.start : p.end] for p in parts])
+    wrong = (moments < 0) | (moments > MILLISECONDS_MAX)
+    micros = np.where(wrong, 0, moments) * 1000
+    mask = wrong if bool(wrong.any()) else None
+    return pa.array(micros, pa.int64(), mask=mask).view(field.type)
+
+
+def _by_address(parts: list[Part]) -> tuple[list[_Sample], pa.Array]:
+    """Return a message of each distinct address, and which of them each row has."""
+    known: dict[bytes, int] = {}
+    places = []
+    for part in parts:
+        chunk = part.chunk
+        numbers = [known.setdefault(wire, len(known)) for wire in chunk.addresses]
+        indexes = chunk.address_indexes[part.start : part.end]
+        places.append(np.array(numbers, np.int32)[indexes])
+    samples = [_sample_of_address(wire) for wire in known]
+    return samples, pa.array(np.concatenate(places))
+
+
+def _joined(arrays: list[pa.Array]) -> pa.Array:
+    return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
+
+
+def _sample_of_address(wire: bytes) -> _Sample:
+    """Return a message with the address that two AMQP short strings name."""
+    key = 1 + wire[0]
+    return _Sample(_NO_PROPERTIES, _text(wire[1:key]), _text(wire[key + 1 :]))
+
+
+def _text(raw: bytes) -> str:
+    """Return text, with what is not UTF-8 escaped."""
+    return raw.decode("utf-8", "backslashreplace")
+
+
+class Pieces:
+    """One pass over a range of offsets: chunks become pieces of consecutive offsets."""
+
+    def __init__(self, builder: ChunkBatchBuilder, start: int, end: int) -> None:
+        self._builder = builder
+        self._end = end
+        #: The offset from which on rows are wanted.
+        self.position = start
+        self._start = start
+        self._parts: list[Part] = []
+        self._records = 0
+        self._bytes = 0
+
+    def feed(self, data: bytes) -> Iterator[Piece]:
+        """Yield what is complete with the rows of one more chunk; `position` moves behind it.
+
+        A chunk that is damaged as a whole yields nothing: its rows are missing.
+        """
+        try:
+            chunk = StoredChunk(data)
+        except ChunkDamaged:
+            return
+        for start, end in chunk.runs(self.position, self._end):
+            first = int(chunk.offsets[start])
+            if first != self._start + self._records:
+                yield from self.flush()
+            if not self._parts:
+                self._start = first
+            self._parts.append(Part(chunk, start, end))
+            self._records += end - start
+            self._bytes += chunk.body_bytes(start, end)
+            self.position = first + end - start
+            if self._records >= SPARK_BATCH_RECORDS or self._bytes >= SPARK_BATCH_BYTES:
+                yield from self.flush()
+
+    def flush(self) -> Iterator[Piece]:
+        """Yield what was gathered, if anything was."""
+        if self._parts:
+            batch = self._builder.build(self._parts)
+            piece = Piece(self._start, self._start + self._records, batch)
+            self._start = piece.end
+            self._parts = []
+            self._records = self._bytes = 0
+            yield piece
