@@ -157,7 +157,7 @@ class ChunkBatchBuilder:
 
         def of(names: tuple[str, ...]) -> BatchBuilder | None:
             fields = [field for field in schema.fields if field.name in names]
-            return BatchBuilder(stream, StructType(fields)) if fields else None
+            return BatchBuilder(stream, StructType(fields), partition) if fields else None
 
         self._of_stream = of(_OF_STREAM)
         self._of_address = of(_OF_ADDRESS)
