@@ -10,7 +10,6 @@ disk.  `CHAOS_WORKERS` says how many processes share the work, by default one fo
 
 from __future__ import annotations
 
-import gc
 import multiprocessing
 import os
 import tempfile
@@ -31,9 +30,9 @@ from leveret.store.disks.recording import Image
 FORKED_EACH: Final = 16
 WHOLE_EACH: Final = 256
 
-#: A broker is a web of references with megabytes of bodies in few objects: left to its own counts
-#: the collector comes so seldom that a worker grew by 1 MB a boot.
-COLLECT_EACH: Final = 8
+#: After so many chunks of work a worker makes room for a new one: it keeps about a megabyte of
+#: each boot.
+WORKER_TASKS: Final = 16
 
 #: Up to so many, all are booted by children at least.
 FEW: Final = 2000
@@ -120,8 +119,6 @@ class Trial:
                 verdict = self._in_memory(harm)
         except Exception as error:  # noqa: BLE001 (one bad image must not end the rest)
             verdict = Verdict(boots=False, problems=[f"{error!r}"])
-        if number % COLLECT_EACH == 0:
-            gc.collect()
         return harm, verdict, self.too_much(harm, verdict)
 
     def _on_copy(self, harm: Harm, *, whole: bool) -> Verdict:
@@ -176,7 +173,7 @@ def try_all(specimen: Specimen, harms: Sequence[Harm], say: Callable[[str], None
     tally = Tally()
     prepare()
     context = multiprocessing.get_context("fork")
-    with context.Pool(workers()) as pool:
+    with context.Pool(workers(), maxtasksperchild=WORKER_TASKS) as pool:
         trial = Trial(specimen, few=len(harms) <= FEW)
         results = pool.imap_unordered(trial, list(enumerate(harms, 1)), chunksize=16)
         for harm, verdict, too_much in results:
