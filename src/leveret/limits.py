@@ -300,6 +300,19 @@ EVENTS_PER_TURN_MAX: Final = 16_384
 SPARK_BATCH_RECORDS: Final = 10_000
 SPARK_BATCH_BYTES: Final = 16 * 1024 * 1024
 
+#: Messages that one task of a sink sends before their confirms: some ten syncs of the broker's.
+SPARK_WRITE_WINDOW: Final = 16_384
+
+#: What a sink hands to the socket at once: one piece is on its way while the next is encoded.
+SPARK_WRITE_PIECE_RECORDS: Final = 4_096
+SPARK_WRITE_PIECE_BYTES: Final = 1024 * 1024
+
+#: No confirm for so long, while the broker blocks nobody, fails a task.
+SPARK_WRITE_TIMEOUT_MS: Final = 120_000
+
+#: An abandoned attempt's staging queue goes after a day; the whole batch must be done before.
+SPARK_WRITE_STAGING_MS: Final = 24 * 3600 * 1000
+
 #: Streams of one read: the driver holds a connection for each.
 SPARK_STREAMS_MAX: Final = 1_000
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leveret.client.output import Output
-from leveret.client.publish_frames import FRAME_END_OCTET, PROPERTIES_AT, PublishFrames
+from leveret.client.publish_frames import FRAME_END_OCTET, PublishFrames
 from leveret.limits import FRAME_BYTES_MIN
 from leveret.wire.basic_properties import BasicProperties
 from leveret.wire.methods.basic import BasicPublish
@@ -40,20 +40,26 @@ def test_the_parts_together_are_a_publish(
     output.frame_max = FRAME_BYTES_MIN
     method = BasicPublish(exchange=exchange, routing_key=key, mandatory=mandatory)
     parts = PublishFrames(channel, FRAME_BYTES_MIN)
+    body = body[:size]
     try:
-        output.publish(channel, method, properties, body[:size])
+        output.publish(channel, method, properties, body)
     except ValueError:
         with pytest.raises(ValueError, match="bytes of properties"):
-            parts.head(properties, size)
+            parts.header_start(len(properties))
         return
-    made = parts.method(exchange, key, mandatory)
+    written = output.take()
+    assert parts.publish(exchange, key, mandatory, properties, body) == written
     if size <= parts.body_bytes_max:
-        head = parts.head(properties, size)
-        assert head[PROPERTIES_AT : PROPERTIES_AT + len(properties)] == properties
-        made += head + body[:size] + FRAME_END_OCTET
-    else:
-        made += parts.long_content(properties, body[:size]) + FRAME_END_OCTET
-    assert made == output.take()
+        made = (
+            parts.method(exchange, key, mandatory),
+            parts.header_start(len(properties)),
+            parts.body_size(size),
+            properties,
+            parts.body_start(size),
+            body,
+            FRAME_END_OCTET,
+        )
+        assert b"".join(made) == written
 
 
 def test_a_name_that_is_too_long_is_refused() -> None:

@@ -10,7 +10,7 @@ from client_peer import Line, ScriptedBroker, content, frame
 from leveret.client import ConnectionLost, Nacked
 from leveret.client.blocking import connect
 from leveret.client.blocking.publisher import BulkPublisher
-from leveret.client.publish_frames import FRAME_END_OCTET, PublishFrames
+from leveret.client.publish_frames import PublishFrames
 from leveret.errors import NotFound
 from leveret.wire.methods import (
     BasicAck,
@@ -48,9 +48,7 @@ def publisher(broker: ScriptedBroker, window: int = 4, timeout_ms: int = 10_000)
 
 def publishes(count: int) -> bytes:
     """Return publishes of `count` messages on channel 1."""
-    parts = PublishFrames(1, 131_072)
-    one = parts.method("e", "k", True) + parts.head(b"\0\0", 4) + b"body" + FRAME_END_OCTET
-    return one * count
+    return PublishFrames(1, 131_072).publish("e", "k", True, b"\0\0", b"body") * count
 
 
 def send_and_wait(bulk: BulkPublisher, count: int) -> None:

@@ -10,7 +10,7 @@ from client_peer import Peer, Waiter, content, frame
 from leveret.client.channel_session import ChannelSession
 from leveret.client.confirms import Confirms
 from leveret.client.errors import Nacked
-from leveret.client.publish_frames import FRAME_END_OCTET, PublishFrames
+from leveret.client.publish_frames import PublishFrames
 from leveret.client.tally import Tally
 from leveret.errors import PreconditionFailed
 from leveret.wire.methods import BasicAck, BasicReturn, ConfirmSelect, ConfirmSelectOk
@@ -67,9 +67,7 @@ def tallied(peer: Peer) -> tuple[ChannelSession, Tally]:
 
 def publishes(count: int) -> bytes:
     """Return publishes of `count` messages on channel 1."""
-    parts = PublishFrames(1, 131_072)
-    one = parts.method("e", "k", True) + parts.head(b"\0\0", 4) + b"body" + FRAME_END_OCTET
-    return one * count
+    return PublishFrames(1, 131_072).publish("e", "k", True, b"\0\0", b"body") * count
 
 
 def test_encoded_publishes_are_sent_as_they_are_and_counted(peer: Peer) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import urlsplit
@@ -137,16 +137,7 @@ class Options:
 
         Raises: OptionError when the variable is not set in this process.
         """
-        parameters = parse_uri(self.uri)
-        if self.password_env is None:
-            return parameters
-        password = os.environ.get(self.password_env)
-        if password is None:
-            raise OptionError(
-                f"option 'passwordEnv': {self.password_env} is not set in the environment of "
-                f"process {os.getpid()}; the driver and every executor need it"
-            )
-        return dataclasses.replace(parameters, password=password)
+        return connection_parameters(self.uri, self.password_env)
 
     def for_batch(self) -> Options:
         """Return the options of a batch read.  Raises: OptionError for those of a stream."""
@@ -176,7 +167,7 @@ def parse_options(raw: Mapping[str, str]) -> Options:
             "CREATE TABLE makes no table that Spark could read: it keeps no options for a Python "
             "source. Use CREATE TEMPORARY VIEW … USING leveret OPTIONS (…)"
         )
-    texts = _by_name(raw)
+    texts = by_name(raw, _PARSERS)
     _check_together(texts)
     parsed: dict[str, object] = {}
     for name, text in texts.items():
@@ -190,17 +181,42 @@ def parse_options(raw: Mapping[str, str]) -> Options:
     return options
 
 
-def _by_name(raw: Mapping[str, str]) -> dict[str, str]:
-    """Return the options under their own names, in whatever case they were given."""
-    names = {name.lower(): name for name in _PARSERS}
+def by_name(raw: Mapping[str, str], known: Collection[str]) -> dict[str, str]:
+    """Return the options under their own names, in whatever case they were given.
+
+    Raises: OptionError for one that is not known.
+    """
+    names = {name.lower(): name for name in known}
     found: dict[str, str] = {}
     for key, text in raw.items():
         name = names.get(key.lower())
         if name is None:
-            known = ", ".join(sorted(_PARSERS))
-            raise OptionError(f"unknown option {key!r}; known: {known}")
+            raise OptionError(f"unknown option {key!r}; known: {', '.join(sorted(known))}")
         found[name] = text
     return found
+
+
+def connection_parameters(uri: str, password_env: str | None) -> Parameters:
+    """Return where to connect, with the password from the environment.
+
+    Raises: OptionError when the variable is not set in this process.
+    """
+    parameters = parse_uri(uri)
+    if password_env is None:
+        return parameters
+    password = os.environ.get(password_env)
+    if password is None:
+        raise OptionError(
+            f"option 'passwordEnv': {password_env} is not set in the environment of "
+            f"process {os.getpid()}; the driver and every executor need it"
+        )
+    return dataclasses.replace(parameters, password=password)
+
+
+def check_password(uri: str, password_env: str | None) -> None:
+    """Check that there is one password.  Raises: OptionError."""
+    if password_env is not None and urlsplit(uri).password is not None:
+        raise OptionError("option 'passwordEnv': the URI holds a password already")
 
 
 def _check_together(texts: Mapping[str, str]) -> None:
@@ -229,8 +245,7 @@ def _check_one_of(texts: Mapping[str, str], names: tuple[str, ...], least: int) 
 
 def _check_values(options: Options) -> None:
     """Check what values say together.  Raises: OptionError."""
-    if options.password_env is not None and urlsplit(options.uri).password is not None:
-        raise OptionError("option 'passwordEnv': the URI holds a password already")
+    check_password(options.uri, options.password_env)
     least, most = options.min_offsets_per_trigger, options.max_offsets_per_trigger
     if least is not None and most is not None and least > most:
         raise OptionError(

@@ -9,9 +9,8 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
-from leveret.spark.options import Options
 from leveret.spark.transports.base import Interrupted
 
 FIRST_WAIT_SECONDS: Final = 0.5
@@ -21,11 +20,19 @@ T = TypeVar("T")
 log = logging.getLogger("leveret.spark")
 
 
+class Patience(Protocol):
+    """The options that say how often."""
+
+    @property
+    def num_retries(self) -> int:
+        """How often in a row."""
+
+
 class Retries:
     """Counts interruptions in a row, those of `what`; `wait` is how to let time pass."""
 
     def __init__(
-        self, options: Options, what: str, wait: Callable[[float], object] = time.sleep
+        self, options: Patience, what: str, wait: Callable[[float], object] = time.sleep
     ) -> None:
         self._options = options
         self._what = what
@@ -47,7 +54,7 @@ class Retries:
 
 
 def ask(
-    options: Options,
+    options: Patience,
     what: str,
     question: Callable[[], T],
     wait: Callable[[float], object] = time.sleep,

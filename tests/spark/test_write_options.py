@@ -1,0 +1,181 @@
+"""What a sink's options and columns say, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql.types import (
+    BinaryType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+from leveret.spark.options import OptionError
+from leveret.spark.schema import PROPERTIES, ROW, SchemaError
+from leveret.spark.write_options import WriteOptions, parse_write_options
+from leveret.spark.write_schema import Layout, layout_of
+
+URI = "amqp://localhost"
+
+
+def options(**more: str) -> WriteOptions:
+    return parse_write_options({"uri": URI} | more)
+
+
+def schema(**kinds: object) -> StructType:
+    return StructType([StructField(name, kind) for name, kind in kinds.items()])  # type: ignore[arg-type]
+
+
+BODY = {"body": BinaryType()}
+TEXT = StringType()
+
+
+# -- options ---------------------------------------------------------------------------------------
+
+
+def test_what_is_not_said_is_the_default() -> None:
+    said = options(stream="orders")
+    assert (said.dedup, said.unroutable, said.dead_letter_exchange) == ("auto", "fail", None)
+    assert said.title == "stream orders"
+    assert options().title == "where its columns say"
+    assert options(exchange="").title == "exchange by default"
+
+
+def test_names_come_in_any_case_and_sparks_own_are_passed_over() -> None:
+    raw = {"URI": URI, "routingkey": "k", "Exchange": "e", "checkpointLocation": "/data/c"}
+    said = parse_write_options(raw)
+    assert (said.exchange, said.routing_key) == ("e", "k")
+
+
+@pytest.mark.parametrize(
+    ("more", "text"),
+    [
+        ({"prefetch": "3"}, "unknown option 'prefetch'"),
+        ({"stream": "s", "queue": "q"}, "only one of these can be: stream, queue"),
+        ({"stream": "s", "routingKey": "k"}, "rows of option 'stream' go by its name"),
+        ({"stream": ""}, "option 'stream': a name of 1 to 255 bytes"),
+        ({"exchange": "e" * 256}, "option 'exchange': at most 255 bytes"),
+        ({"dedup": "yes"}, "option 'dedup': 'yes' is none of: auto, staged, rows, none"),
+        ({"unroutable": "ignore"}, "is none of: fail, drop, dead-letter:<exchange>"),
+        ({"unroutable": "dead-letter:"}, "is none of: fail, drop, dead-letter:<exchange>"),
+        ({"unroutable": "drop:x"}, "is none of: fail, drop, dead-letter:<exchange>"),
+        ({"writeId": "w" * 129}, "option 'writeId': a name of 1 to 128 bytes"),
+        ({"publisherName": ""}, "option 'publisherName': a name of 1 to 128 bytes"),
+        ({"maxInFlight": "0"}, "is not a number from 1 to 1000000"),
+        ({"stagingExpiryMs": "1000"}, "is not a number from 60000"),
+        ({"uri": "amqp://u:p@h", "passwordEnv": "P"}, "the URI holds a password already"),
+    ],
+)
+def test_what_contradicts_itself_is_refused(more: dict[str, str], text: str) -> None:
+    with pytest.raises(OptionError, match=text.replace("|", r"\|")):
+        parse_write_options({"uri": URI} | more)
+
+
+def test_the_uri_is_needed() -> None:
+    with pytest.raises(OptionError, match="option 'uri' is missing"):
+        parse_write_options({"stream": "s"})
+
+
+def test_a_dead_letter_exchange_is_named_as_it_is() -> None:
+    assert options(unroutable="Dead-Letter:Lost:1").dead_letter_exchange == "Lost:1"
+
+
+def test_write_ids_belong_to_batch_saves_that_are_recognised_again() -> None:
+    with pytest.raises(OptionError, match="belongs to a batch save"):
+        options(writeId="w").for_stream()
+    with pytest.raises(OptionError, match="nothing is recognised again"):
+        options(writeId="w", dedup="none").for_batch()
+    assert options(writeId="w").for_batch().write_id == "w"
+    assert options().for_stream().write_id is None
+
+
+def test_a_password_is_in_no_text_of_the_options() -> None:
+    assert "secret" not in repr(options(uri="amqp://u:secret@h/", stream="s"))
+
+
+# -- columns ---------------------------------------------------------------------------------------
+
+
+def test_all_columns_may_be_there() -> None:
+    kinds = {**BODY, "exchange": TEXT, "routing_key": TEXT, "publishing_id": LongType()}
+    whole = schema(**kinds, headers=MapType(TEXT, TEXT), properties=PROPERTIES)
+    layout = layout_of(whole, options(publisherName="p"))
+    assert layout == Layout(None, None, False, True, True, True)
+
+
+@pytest.mark.parametrize(
+    ("names", "more", "expected"),
+    [
+        ([], {"stream": "s"}, ("", "s", False)),
+        ([], {"queue": "q"}, ("", "q", False)),
+        ([], {"exchange": "e"}, ("e", "", False)),
+        ([], {"exchange": "e", "routingKey": "k"}, ("e", "k", False)),
+        (["routing_key"], {"exchange": "e"}, ("e", None, False)),
+        (["routing_key"], {"exchange": "e", "routingKey": "k"}, ("e", "k", False)),
+        (["exchange"], {}, (None, "", False)),
+        (["exchange"], {"routingKey": "k"}, (None, "k", False)),
+        (["exchange", "routing_key"], {}, (None, None, False)),
+        (["stream"], {}, ("", None, True)),
+        (["stream", "exchange", "routing_key"], {"stream": "s"}, ("", "s", False)),
+        (["stream", "exchange", "routing_key"], {"exchange": "e"}, ("e", None, False)),
+    ],
+)
+def test_an_option_wins_over_the_column_of_its_name(
+    names: list[str], more: dict[str, str], expected: tuple[str | None, str | None, bool]
+) -> None:
+    layout = layout_of(schema(**BODY, **dict.fromkeys(names, TEXT)), options(**more))
+    assert (layout.exchange, layout.routing_key, layout.by_stream) == expected
+
+
+def test_what_was_read_can_be_written_elsewhere() -> None:
+    layout = layout_of(ROW, options(stream="copy"))
+    assert layout == Layout("", "copy", False, True, True, False)
+
+
+@pytest.mark.parametrize(
+    ("columns", "more", "text"),
+    [
+        ({"value": BinaryType()}, {"stream": "s"}, "there is no column 'value'"),
+        ({"routing_key": TEXT}, {"exchange": "e"}, "there is no column 'body'"),
+        ({"body": LongType()}, {"stream": "s"}, "'body' is binary or string, not bigint"),
+        (BODY, {}, "nothing says where rows go"),
+        ({**BODY, "stream": TEXT, "exchange": TEXT}, {}, "both say where a row goes"),
+        ({**BODY, "stream": TEXT}, {"routingKey": "k"}, "'stream' is the routing key"),
+        ({**BODY, "headers": MapType(TEXT, LongType())}, {"stream": "s"}, "is map<string,string>"),
+        ({**BODY, "headers": TEXT}, {"stream": "s"}, "'headers' is map<string,string>, not string"),
+        ({**BODY, "publishing_id": LongType()}, {"stream": "s"}, "needs the option publisherName"),
+        (BODY, {"stream": "s", "publisherName": "p"}, "nothing without a column 'publishing_id'"),
+        (
+            {**BODY, "properties": schema(priority=TEXT)},
+            {"stream": "s"},
+            "'properties.priority' is int, not string",
+        ),
+        (
+            {**BODY, "properties": schema(colour=TEXT)},
+            {"stream": "s"},
+            "there is no column 'properties.colour'",
+        ),
+        ({**BODY, "properties": IntegerType()}, {"stream": "s"}, "'properties' is struct, not int"),
+    ],
+)
+def test_columns_that_say_nothing_are_refused(
+    columns: dict[str, object], more: dict[str, str], text: str
+) -> None:
+    with pytest.raises(SchemaError, match=text):
+        layout_of(schema(**columns), options(**more))
+
+
+@pytest.mark.parametrize("more", [{"dedup": "rows"}, {"dedup": "none"}, {"writeId": "w"}])
+def test_publishing_ids_are_a_dedup_of_their_own(more: dict[str, str]) -> None:
+    said = options(stream="s", publisherName="p", **more)
+    with pytest.raises(SchemaError, match="drop it, or"):
+        layout_of(schema(**BODY, publishing_id=LongType()), said)
+
+
+def test_a_column_that_is_there_twice_is_refused() -> None:
+    twice = StructType([StructField("body", BinaryType()), StructField("body", BinaryType())])
+    with pytest.raises(SchemaError, match="'body' is there twice"):
+        layout_of(twice, options(stream="s"))
