@@ -8,19 +8,22 @@ as long as the query runs; `commit` comes with the next batch and never for the 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 from pyspark import cloudpickle
-from pyspark.sql.datasource import CaseInsensitiveDict, DataSource, InputPartition
+from pyspark.sql.datasource import CaseInsensitiveDict, DataSource, Filter, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
 
+from leveret.spark.batch import PrunedBatchReader
+from leveret.spark.options import parse_options
 from leveret.spark.stream import StreamReader
-from memory_stream import MemorySource
+from memory_stream import MemorySource, MemoryTransport, find_in_memory
 
 Offset = dict[str, Any]
 
@@ -55,12 +58,21 @@ def read_all(reader: Any, partitions: list[InputPartition], schema: StructType) 
     return rows
 
 
-def batch_rows(options: Mapping[str, str], schema: StructType | None = None) -> list[Any]:
-    """Return the rows of a batch read."""
+def batch_rows(
+    options: Mapping[str, str],
+    schema: StructType | None = None,
+    filters: list[Filter] | None = None,
+) -> list[Any]:
+    """Return the rows of a batch read; with `filters`, of one that Spark pushes these to."""
     source = make_source(options)
     chosen = schema or source.schema()
     assert isinstance(chosen, StructType)
     reader = source.reader(schema=chosen)
+    if filters is not None:
+        reader = PrunedBatchReader(
+            parse_options(source.options), chosen, MemoryTransport, find_in_memory
+        )
+        assert reader.pushFilters(filters) == filters
     # Spark reads one partition of its own kind where a source plans none.
     partitions = [*reader.partitions()] or [InputPartition(None)]
     return read_all(reader, partitions, chosen)
@@ -78,21 +90,30 @@ class StreamingRun:
     """One run of a streaming query on a checkpoint."""
 
     def __init__(
-        self, options: Mapping[str, str], checkpoint: Checkpoint, *, available_now: bool = False
+        self,
+        options: Mapping[str, str],
+        checkpoint: Checkpoint,
+        *,
+        available_now: bool = False,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         source = make_source(options)
         schema = source.schema()
         assert isinstance(schema, StructType)
         self.schema = schema
         self.checkpoint = checkpoint
-        planner = source.streamReader(schema=schema)
-        assert isinstance(planner, StreamReader)
-        self.planner = planner
+        self.planner = StreamReader(
+            parse_options(CaseInsensitiveDict(options)),
+            schema,
+            MemoryTransport,
+            find_in_memory,
+            clock,
+        )
         self.reader = source.streamReader(schema=schema)
-        self.initial = as_json(planner.initialOffset())
-        self.limit = planner.getDefaultReadLimit()
+        self.initial = as_json(self.planner.initialOffset())
+        self.limit = self.planner.getDefaultReadLimit()
         if available_now:
-            planner.prepareForTriggerAvailableNow()
+            self.planner.prepareForTriggerAvailableNow()
 
     def batch(self, *, crash: bool = False, unlimited: bool = False) -> list[Any] | None:
         """Run one batch and return its rows; None when there is nothing new.

@@ -17,7 +17,7 @@ from pyspark.sql.types import (
 )
 
 from leveret.spark.columns import BatchBuilder
-from leveret.spark.schema import ROW, SchemaError, check_schema, row_schema
+from leveret.spark.schema import ROW, SchemaError, check_schema, default_schema
 from memory_stream import Delivery
 
 
@@ -50,7 +50,9 @@ def test_the_columns_are_those_of_the_documentation() -> None:
 
 
 def test_headers_can_be_left_out() -> None:
-    assert set(ROW.names) - set(row_schema(include_headers=False).names) == {"headers"}
+    assert set(ROW.names) - set(default_schema("leveret", include_headers=False).names) == {
+        "headers"
+    }
 
 
 @pytest.mark.parametrize(

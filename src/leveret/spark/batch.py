@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
 from leveret.spark.finder import StreamFinder, find_streams
@@ -13,6 +13,7 @@ from leveret.spark.offsets import EARLIEST
 from leveret.spark.options import Options
 from leveret.spark.planner import OffsetRange, plan
 from leveret.spark.projection import Projection
+from leveret.spark.pruning import Pruning, pruning_of
 from leveret.spark.ranges import read_range, report_data_loss
 from leveret.spark.streams import Streams
 from leveret.spark.transports import TransportOpener, open_transport
@@ -32,6 +33,7 @@ class BatchReader(DataSourceReader):
         self._projection = Projection(options, schema)
         self._open = opener
         self._find = finder
+        self._pruning = Pruning()
 
     def partitions(self) -> list[InputPartition]:
         """Return the partitions of what the streams hold now.
@@ -59,8 +61,22 @@ class BatchReader(DataSourceReader):
                 what = f"it ends at {latest}, before the ending offset {end}"
                 report_data_loss(self._options, name, what)
                 end = latest
-            ranges.append(OffsetRange(name, start, max(start, end)))
+            if not self._pruning.leaves_out(self._options, name):
+                ranges.append(self._pruned(streams, name, start, end))
         return ranges
+
+    def _pruned(self, streams: Streams, name: str, start: int, end: int) -> OffsetRange:
+        """Return the part of a range in which rows can match the query's filters."""
+        bounds = self._pruning
+        start = start if bounds.start is None else max(start, bounds.start)
+        end = end if bounds.end is None else min(end, bounds.end)
+        is_timed = bounds.from_ms is not None or bounds.until_ms is not None
+        if start < end and is_timed and streams.keeps_time(name):
+            if bounds.from_ms is not None:
+                start = max(start, streams.offset_at(name, max(0, bounds.from_ms)))
+            if bounds.until_ms is not None:
+                end = min(end, streams.offset_at(name, max(0, bounds.until_ms)))
+        return OffsetRange(name, start, max(start, end))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield a partition's messages.  Raises: DataLossError; Interrupted; NotFound (404)."""
@@ -70,3 +86,16 @@ class BatchReader(DataSourceReader):
             with self._open(self._options, partition.stream, projection.needed) as transport:
                 for batch in read_range(transport, self._options, partition):
                     yield projection.apply(batch)
+
+
+class PrunedBatchReader(BatchReader):
+    """A batch read that Spark tells the query's filters.
+
+    It is a class of its own because Spark refuses every reader that has `pushFilters`, unless
+    `spark.sql.python.filterPushdown.enabled` is set.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  Spark's name
+        """Take note of what can be spared; all filters are left to Spark to apply."""
+        self._pruning = pruning_of(filters, self._options)
+        return filters

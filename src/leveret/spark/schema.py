@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Final
 
 from pyspark.sql.types import (
+    ArrayType,
     BinaryType,
     BooleanType,
     DataType,
@@ -60,18 +61,42 @@ ROW: Final = StructType(
 )
 
 
+#: The columns of Spark's Kafka source, in its order; `headers` only on request.
+KAFKA: Final = StructType(
+    [
+        StructField("key", BinaryType()),
+        StructField("value", BinaryType()),
+        StructField("topic", StringType()),
+        StructField("partition", IntegerType()),
+        StructField("offset", LongType()),
+        StructField("timestamp", TimestampType()),
+        StructField("timestampType", IntegerType()),
+        StructField(
+            "headers",
+            ArrayType(
+                StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+            ),
+        ),
+    ]
+)
+
+#: What there is, by the option `columns`.
+COLUMNS: Final = {"leveret": ROW, "kafka": KAFKA}
+
+
 class SchemaError(ValueError):
     """A schema with columns that the source does not have."""
 
 
-def row_schema(include_headers: bool) -> StructType:
+def default_schema(columns: str, include_headers: bool) -> StructType:
     """Return the schema of a read whose user gave none."""
-    return StructType([f for f in ROW.fields if include_headers or f.name != "headers"])
+    known = COLUMNS[columns]
+    return StructType([f for f in known.fields if include_headers or f.name != "headers"])
 
 
-def check_schema(asked: StructType) -> None:
+def check_schema(asked: StructType, columns: str = "leveret") -> None:
     """Check that the source has every column of a schema.  Raises: SchemaError."""
-    _check_struct(asked, ROW, "")
+    _check_struct(asked, COLUMNS[columns], "")
 
 
 def _check_struct(asked: StructType, known: StructType, prefix: str) -> None:

@@ -88,6 +88,10 @@ class Streams:
         way = self.transport(name)
         return self._asked(name, lambda: way.mean_bytes(start, end))
 
+    def keeps_time(self, name: str) -> bool:
+        """Tell whether each message of one has the time it was taken at.  Raises: Interrupted."""
+        return self._asked(name, self.transport(name).keeps_time)
+
     def transport(self, name: str) -> Transport:
         """Return the way to one stream, which stays open."""
         if name not in self._transports:

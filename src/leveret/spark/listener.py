@@ -1,0 +1,107 @@
+"""How far streaming queries are behind: messages per stream, as Spark's progress tells them.
+
+    from leveret.spark.listener import watch_lag
+
+    lags = watch_lag(spark, print)
+    ...
+    lags.of(query).messages
+
+Spark tells a query's progress with each batch, and nothing while it has nothing to do: the lag of
+an idle query is that after its last batch.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.listener import StreamingQueryProgress
+    from pyspark.sql.streaming.query import StreamingQuery
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """What a query had not read yet after a batch: messages by stream."""
+
+    query_id: str
+    query_name: str | None
+    batch: int
+    streams: Mapping[str, int]
+
+    @property
+    def messages(self) -> int:
+        """Messages of all streams."""
+        return sum(self.streams.values())
+
+
+class LagListener(StreamingQueryListener):
+    """Keeps the lag of each query that runs, and hands it to `on_lag` after each batch."""
+
+    def __init__(self, on_lag: Callable[[Lag], object] | None = None) -> None:
+        self._on_lag = on_lag
+        self._lags: dict[str, Lag] = {}
+
+    def of(self, query: StreamingQuery) -> Lag | None:
+        """Return a query's lag; None before its first batch and after its end."""
+        return self._lags.get(str(query.id))
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802  Spark's name
+        """Nothing is known yet."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802  Spark's name
+        """Take note of a batch."""
+        lag = lag_of(event.progress)
+        if lag is not None:
+            self._lags[lag.query_id] = lag
+            if self._on_lag is not None:
+                self._on_lag(lag)
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802  Spark's name
+        """Nothing has changed."""
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802  Spark's name
+        """Forget a query."""
+        self._lags.pop(str(event.id), None)
+
+
+def watch_lag(spark: SparkSession, on_lag: Callable[[Lag], object] | None = None) -> LagListener:
+    """Follow the lag of all streaming queries of a session; return what tells it."""
+    listener = LagListener(on_lag)
+    spark.streams.addListener(listener)
+    return listener
+
+
+def lag_of(progress: StreamingQueryProgress) -> Lag | None:
+    """Return the lag that a batch's progress tells; None when it read no stream of ours."""
+    streams: dict[str, int] = {}
+    for source in progress.sources:
+        latest, read = _offsets(source.latestOffset), _offsets(source.endOffset)
+        if latest is not None and read is not None:
+            for name, end in latest.items():
+                streams[name] = streams.get(name, 0) + max(0, end - read.get(name, 0))
+    if not streams:
+        return None
+    return Lag(str(progress.id), progress.name, progress.batchId, streams)
+
+
+def _offsets(text: str | None) -> dict[str, int] | None:
+    """Return offsets by stream; None for those of other sources."""
+    try:
+        found = json.loads(text or "")
+    except ValueError:
+        return None
+    if not isinstance(found, dict) or not all(isinstance(value, int) for value in found.values()):
+        return None
+    return found
