@@ -107,13 +107,14 @@ def test_streams_and_partitions_are_pruned(name: str) -> None:
         STREAMS[f"{name}-{number}"] = MemoryStream()
         STREAMS[f"{name}-{number}"].append(b"x")
     partitions = {"uri": URI, "superStream": name}
-    for filters, expected in (
+    cases: list[tuple[list[Filter], list[int]]] = [
         ([EqualTo(("partition",), 1)], [1]),
         ([In(("partition",), (0, 2))], [0, 2]),
         ([In(("stream",), (f"{name}-0", f"{name}-1")), EqualTo(("partition",), 1)], [1]),
         ([EqualTo(("topic",), name)], [0, 1, 2]),
         ([EqualTo(("partition",), 7)], []),
-    ):
+    ]
+    for filters, expected in cases:
         found = batch_rows(partitions, filters=filters)
         assert [row["partition"] for row in found] == expected
 
