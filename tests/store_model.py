@@ -123,7 +123,10 @@ class State(Replay):
     def consumer_offset(self, queue_id: int, consumer: bytes, offset: int) -> None:
         self.offsets[queue_id, b"c" + consumer] = offset
 
-    def publisher_sequence(self, queue_id: int, publisher: bytes, sequence: int) -> None:
+    def publisher_sequence(
+        self, queue_id: int, publisher: bytes, sequence: int, time_ms: int
+    ) -> None:
+        assert time_ms == sequence + 1
         self.offsets[queue_id, b"p" + publisher] = sequence
 
     def counter(self, name: str, value: int) -> None:
@@ -224,8 +227,10 @@ class Told(Replay):
     def consumer_offset(self, queue_id: int, consumer: bytes, offset: int) -> None:
         self.calls.append(("consumer_offset", queue_id, consumer, offset))
 
-    def publisher_sequence(self, queue_id: int, publisher: bytes, sequence: int) -> None:
-        self.calls.append(("publisher_sequence", queue_id, publisher, sequence))
+    def publisher_sequence(
+        self, queue_id: int, publisher: bytes, sequence: int, time_ms: int
+    ) -> None:
+        self.calls.append(("publisher_sequence", queue_id, publisher, sequence, time_ms))
 
     def queue(self, queue_id: int, next_sequence: int) -> None:
         self.calls.append(("queue", queue_id, next_sequence))
@@ -264,8 +269,10 @@ class Source(CheckpointSource):
             for (kind, _), definition in self.state.definitions.items():
                 out.define(kind, definition)
             for (queue_id, who), value in self.state.offsets.items():
-                tell = out.consumer_offset if who[:1] == b"c" else out.publisher_sequence
-                tell(queue_id, who[1:], value)
+                if who[:1] == b"c":
+                    out.consumer_offset(queue_id, who[1:], value)
+                else:
+                    out.publisher_sequence(queue_id, who[1:], value, value + 1)
         if not self.messages:
             self.finish(out)
             if not self.todo:

@@ -229,6 +229,7 @@ class Node:
         self._checkpoints = CheckpointStore(report)
         turn = self.broker.turn
         turn.now_ms = self.clock.wall_ms()
+        turn.publisher_expiry_ms = self.settings.publisher_expiry_ms
         turn.spill = self._checkpoints.spill
         turn.reader = self._chunks
         if self.settings.event_sample_every:

@@ -221,6 +221,13 @@ class Settings(BaseSettings):
         description="How long a delivery may stay unacked before its channel is closed; 0 is for "
         "ever. A queue's `x-consumer-timeout` comes before it.",
     )
+    publisher_expiry_ms: int = Field(
+        limits.PUBLISHER_EXPIRY_MS,
+        ge=1000,
+        le=limits.TTL_MS_MAX,
+        description="How long a publisher that numbers its messages, or a sink that commits "
+        "batches, may be idle before its numbers are forgotten.",
+    )
     memory_bytes_max: Size = Field(
         default_factory=_memory,
         ge=1024 * 1024,

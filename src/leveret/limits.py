@@ -170,6 +170,14 @@ EXPIRATION_MS_MAX: Final = 315_360_000_000
 DEDUPLICATION_KEYS: Final = 1000
 DEDUPLICATION_KEYS_MAX: Final = 1_000_000
 
+#: Publishers whose highest number a queue remembers (each takes some 200 bytes).  One more is
+#: refused until one of them was idle for long enough: to forget one early would be to take twice.
+PUBLISHERS_PER_QUEUE_MAX: Final = 10_000
+
+#: How long a publisher or a sink may be idle before it is forgotten: a week, so that a job that
+#: failed on a Friday may be started again on a Monday.
+PUBLISHER_EXPIRY_MS: Final = 604_800_000
+
 #: What a queue keeps of acked messages where only a time is set, and what each counts beside its
 #: bytes: they lie in memory.
 RETAINED_BYTES_MAX: Final = 256 * 1024 * 1024

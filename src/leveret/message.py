@@ -40,9 +40,19 @@ class Message:
 
     `properties` starts with the 16 property flag bits; `size` is the bytes of properties and body.
     `died` tells that this broker dead-lettered it: its `x-death` header is the broker's own.
+    `numbered` tells that a client published it with a number that its queues count.
     """
 
-    __slots__ = ("address", "body", "died", "persistent", "properties", "size", "timestamp_ms")
+    __slots__ = (
+        "address",
+        "body",
+        "died",
+        "numbered",
+        "persistent",
+        "properties",
+        "size",
+        "timestamp_ms",
+    )
 
     def __init__(
         self,
@@ -52,6 +62,7 @@ class Message:
         timestamp_ms: i64,
         persistent: bool,
         died: bool = False,
+        numbered: bool = False,
     ) -> None:
         self.address: Final = address
         self.properties: Final = properties
@@ -59,4 +70,5 @@ class Message:
         self.timestamp_ms: Final[i64] = timestamp_ms
         self.persistent: Final = persistent
         self.died: Final = died
+        self.numbered: Final = numbered
         self.size: Final[i64] = len(properties) + len(body)

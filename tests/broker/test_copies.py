@@ -8,8 +8,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from leveret.broker.copies import copy_keys, may_name_copies, without_bcc
+from leveret.broker.copies import copy_keys, without_bcc
 from leveret.broker.expiration import check_expiration, expiration_ms
+from leveret.broker.special_headers import COPIES, NUMBERED, special_headers
 from leveret.errors import PreconditionFailed
 from leveret.limits import EXPIRATION_MS_MAX
 from leveret.wire.properties import NO_PROPERTIES, BasicProperties, decode_properties
@@ -29,7 +30,7 @@ def test_the_keys_of_both_headers_are_found(
     raw = BasicProperties(headers=headers, message_id="m", content_type="t").encode()
     found = copy_keys(raw)
     assert sorted(found) == sorted(key for listed in named.values() for key in listed)  # type: ignore[attr-defined]
-    assert may_name_copies(raw) or not named
+    assert special_headers(raw) & COPIES or not named
     left = decode_properties(without_bcc(raw))
     whole = decode_properties(raw)
     assert whole.headers is not None
@@ -60,14 +61,17 @@ def test_a_key_that_is_no_text_is_refused() -> None:
 @pytest.mark.parametrize(
     ("headers", "may"),
     [
-        ({"CC": []}, True),
-        ({"a": 1, "BCC": []}, True),
-        ({"a": {"CC": []}, "CCC-1": 2, "cc": 3, "": 4}, False),
-        ({"task": "CC", "Content": "x"}, False),
+        ({"CC": []}, COPIES),
+        ({"a": 1, "BCC": []}, COPIES),
+        ({"a": {"CC": []}, "CCC-1": 2, "cc": 3, "": 4}, 0),
+        ({"task": "CC", "Content": "x"}, 0),
+        ({"x-publishing-id": 1}, NUMBERED),
+        ({"x-publishing-id": 1, "b": {}, "BCC": []}, NUMBERED | COPIES),
+        ({"x-publisher": "p", "a": {"x-publishing-id": 1}, "y-publishing-id": 1}, 0),
     ],
 )
-def test_headers_without_copies_are_told_apart(headers: dict[str, object], may: bool) -> None:
-    assert may_name_copies(BasicProperties(headers=headers).encode()) == may
+def test_special_headers_are_told_apart(headers: dict[str, object], may: int) -> None:
+    assert special_headers(BasicProperties(headers=headers).encode()) == may
 
 
 @given(st.one_of(st.text(max_size=30), st.from_regex(r"[+-]?\d{1,14}", fullmatch=True)))

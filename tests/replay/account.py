@@ -24,6 +24,7 @@ from leveret.store.record import GROUP_HEADER_BYTES, GROUP_MAGIC
 from leveret.store.replay import Replay
 from leveret.store.segments import ChunkRef
 from leveret.wire.buffer import read_i64_le
+from leveret.wire.numbered import read_numbered
 
 #: A queue's id and a sequence or an offset.
 Key = tuple[int, int]
@@ -95,6 +96,8 @@ class Change:
     queues_gone: set[int] = field(default_factory=set)
     #: Chunks that were spilled.
     spills: int = 0
+    #: Publishers of messages that are added, with the numbers that they gave them.
+    numbers: dict[Key, tuple[bytes, int]] = field(default_factory=dict)
 
     def removes(self, key: Key) -> bool:
         """Tell whether the record takes a message away, were it there."""
@@ -112,10 +115,17 @@ class Holding:
     definitions: dict[Identity, str] = field(default_factory=dict)
     #: Vhost and name of each queue.
     queues: dict[int, tuple[str, str]] = field(default_factory=dict)
+    #: The highest number of each publisher in each queue.
+    publishers: dict[tuple[int, bytes], int] = field(default_factory=dict)
 
     def copy(self) -> Holding:
         """Return what there is now."""
-        return Holding(dict(self.messages), dict(self.definitions), dict(self.queues))
+        return Holding(
+            dict(self.messages),
+            dict(self.definitions),
+            dict(self.queues),
+            dict(self.publishers),
+        )
 
     def queue_ids(self, name: str) -> list[int]:
         """Return the ids of the queues of a name."""
@@ -134,6 +144,9 @@ class Holding:
         """Go on by one record."""
         for key, kept in change.adds.items():
             self.messages[key] = (kept, 0)
+        for (queue_id, _), (publisher, number) in change.numbers.items():
+            place = (queue_id, publisher)
+            self.publishers[place] = max(number, self.publishers.get(place, -1))
         for name, value in change.calls:
             getattr(self, f"_{name}")(value, change)
         for queue_id, first, last in change.ranges:
@@ -177,6 +190,8 @@ class Holding:
         self.definitions.pop(("queue", str(queue_id)), None)
         for key in [key for key in self.messages if key[0] == queue_id]:
             del self.messages[key]
+        for place in [place for place in self.publishers if place[0] == queue_id]:
+            del self.publishers[place]
 
     def _unbind(self, vhost: str, name: str, kind: str) -> None:
         for one in [one for one in self.definitions if one[0] == "binding" and one[1] == vhost]:
@@ -207,8 +222,12 @@ class Notes(Replay):
 
     def publish(self, message: Message, targets: list[tuple[int, int]]) -> None:
         kept = content(message)
+        numbered = read_numbered(message.properties) if message.numbered else None
         for queue_id, sequence in targets:
-            self.change.adds[int(queue_id), int(sequence)] = kept
+            key = (int(queue_id), int(sequence))
+            self.change.adds[key] = kept
+            if numbered is not None:
+                self.change.numbers[key] = (numbered.publisher, int(numbered.number))
 
     def ack(self, queue_id: int, first: int, last: int) -> None:
         self.change.ranges.append((int(queue_id), int(first), int(last)))

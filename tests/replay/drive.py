@@ -21,6 +21,7 @@ from typing import Any
 from core import TURNS_MAX, UUID, Node, Peer, Slices
 from leveret.broker.checkpoint import BrokerCheckpoint
 from leveret.broker.compaction import UNBOUNDED, Compaction
+from leveret.broker.queue import Queue
 from leveret.broker.turn import ChunkWanted
 from leveret.clock import ManualClock
 from leveret.store.disk import Disk, StorageFailure
@@ -342,7 +343,7 @@ class Drive:
         """Publish a message; return its number."""
         body = self.body(size)
         keeps = props.get("delivery_mode") == 2
-        queues = self.routed(exchange, key, keeps)
+        queues = self.routed(exchange, key, keeps, props.get("headers", {}))
         raw = properties(**props)
         self.ledger.sent[self.number] = Sent(exchange, key, raw, body, keeps, queues)
         if channel == CONFIRM:
@@ -353,7 +354,9 @@ class Drive:
         self.listen()
         return number
 
-    def routed(self, exchange: str, key: str, persistent: bool) -> tuple[str, ...]:
+    def routed(
+        self, exchange: str, key: str, persistent: bool, headers: dict[str, Any]
+    ) -> tuple[str, ...]:
         """Return the durable queues that a message goes to now."""
         vhost = self.machine.vhost
         names = [key] if not exchange else []
@@ -367,7 +370,9 @@ class Drive:
         ]
         queues = [vhost.queues[name] for name in dict.fromkeys(names) if name in vhost.queues]
         return tuple(
-            queue.name for queue in queues if queue.recorded and (persistent or queue.keeps_all)
+            queue.name
+            for queue in queues
+            if queue.recorded and (persistent or queue.keeps_all) and not _knows(queue, headers)
         )
 
     def settle(self, out: Out, name: str, **values: Any) -> None:
@@ -486,3 +491,11 @@ class Drive:
         life = self.life
         life.account = Account(life.disk.trace, life.seed, life.start)
         return life
+
+
+def _knows(queue: Queue, headers: dict[str, Any]) -> bool:
+    """Whether a queue has taken that number of a publisher, or a higher one."""
+    if queue.publishers is None or "x-publishing-id" not in headers:
+        return False
+    known = queue.publishers.by_name.get(headers["x-publisher"].encode())
+    return known is not None and known.number >= headers["x-publishing-id"]

@@ -64,6 +64,10 @@ def look(node: Node) -> Found:
         for queue in _queues(vhost):
             if queue.recorded:
                 found.holding.queues[int(queue.queue_id)] = (vhost.name, queue.name)
+                if queue.publishers is not None:
+                    for publisher, known in queue.publishers.by_name.items():
+                        place = (int(queue.queue_id), publisher)
+                        found.holding.publishers[place] = int(known.number)
                 _look_at(node, queue, found)
     found.damages += [damaged.what for damaged in node.turn.damaged]
     return found

@@ -10,7 +10,8 @@ and not known to be durable: of those a crash keeps any part, record by record.
 - I5 definitions are there, or are those of a record under way,
 - I6 a record (a transaction, a move, a publish to several queues) happened whole or not at all,
 - I7 nothing is called damaged, and nothing thrown away,
-- I10 counts agree with what is there.
+- I10 counts agree with what is there,
+- I11 of each publisher the highest number is known whose message was taken, and no higher one.
 """
 
 from __future__ import annotations
@@ -33,12 +34,13 @@ def judge(found: Found, sure: Holding, under_way: Sequence[Entry]) -> list[str]:
     last = under_way[-1].after if under_way else sure
     for whole in (sure, last):
         same = now.messages == whole.messages and now.definitions == whole.definitions
-        if same and not found.orphaned:
+        if same and now.publishers == whole.publishers and not found.orphaned:
             return problems
     changes = [change for entry in under_way for change in entry.changes]
     problems += judge_messages(now, sure, changes)
     problems += judge_definitions(now, sure, changes)
     problems += judge_records(now, sure, changes)
+    problems += judge_publishers(now, sure, changes)
     if len(problems) > TOLD_MAX:
         problems[TOLD_MAX:] = [f"and {len(problems) - TOLD_MAX} more"]
     return problems
@@ -130,6 +132,34 @@ def judge_records(now: Holding, sure: Holding, changes: list[Change]) -> list[st
         if happened["yes"] and happened["no"]:
             yes, no = happened["yes"][0], happened["no"][0]
             problems.append(f"I6 a record happened in part: {yes}, but {no}")
+    return problems
+
+
+def judge_publishers(now: Holding, sure: Holding, changes: list[Change]) -> list[str]:
+    """Judge the numbers of publishers: a number is known if its message was taken, and only then.
+
+    Of a message that another record took away again a crash leaves no evidence: its number may be
+    known or not.
+    """
+    problems = []
+    for place in {*now.publishers, *sure.publishers}:
+        queue_id, publisher = place
+        least = sure.publishers.get(place, -1)
+        most = least
+        for change in changes:
+            if queue_id in change.queues_gone:
+                least = -1
+            for key, (name, number) in change.numbers.items():
+                if (key[0], name) != place:
+                    continue
+                if key in now.messages:
+                    least = max(least, number)
+                if key in now.messages or any(other.removes(key) for other in changes):
+                    most = max(most, number)
+        number = now.publishers.get(place, -1)
+        if not least <= number <= most:
+            told = f"{number} of {publisher!r} for {least} to {most}"
+            problems.append(f"I11 queue {queue_id} knows {told}")
     return problems
 
 

@@ -93,7 +93,23 @@ def judge_ledger(ledger: Ledger, account: Account, durable: Callable[[int], int]
         if stream_births.get((queue, offset), 1 << 60) > durable(at):
             problems.append(f"a reader of '{queue}' was given {offset} before it was durable")
     problems += _judge_units(ledger, account)
+    problems += _judge_numbers(account)
     return problems + _judge_end(ledger, account) + _judge_records(ledger, account)
+
+
+def _judge_numbers(account: Account) -> list[str]:
+    """Judge that the numbers of a publisher grow in each queue: nothing is taken twice."""
+    problems = []
+    running = account.start.copy()
+    for entry in account.entries:
+        for change in entry.changes:
+            for (queue_id, _), (publisher, number) in change.numbers.items():
+                before = running.publishers.get((queue_id, publisher), -1)
+                if number <= before:
+                    told = f"{number} of {publisher!r} after {before}"
+                    problems.append(f"group {entry.number} lets queue {queue_id} take {told}")
+            running.take(change)
+    return problems
 
 
 def _judge_units(ledger: Ledger, account: Account) -> list[str]:

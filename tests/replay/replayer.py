@@ -17,12 +17,13 @@ from dataclasses import dataclass, field, replace
 from leveret.store.disks.recording import CrashModel, CrashState, Image, RecordingDisk
 from leveret.store.format import JOURNAL_DIR, SEGMENTS_DIR
 from replay.account import Content, Holding
+from replay.acts import Acts
 from replay.drain import drain
 from replay.drive import PLAIN_LIFE, Life
 from replay.found import Found, recovered
 from replay.judge import judge
 from replay.ledger import judge_ledger
-from replay.loads import LOADS, Acts
+from replay.loads import LOADS
 
 #: Problems after which no more are looked for.
 PROBLEMS_MAX = 5

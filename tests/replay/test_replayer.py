@@ -15,8 +15,9 @@ import pytest
 from leveret.store.disks.recording import Operation
 from leveret.wire.buffer import COMPILED
 from replay.account import Account, Holding
+from replay.acts import Acts
 from replay.drive import FAULTY, KILLS, Life
-from replay.loads import LOADS, Acts
+from replay.loads import LOADS
 from replay.replayer import Run, every_point, judge_all
 
 STEPS = 100

@@ -64,7 +64,6 @@ def test_every_verb_is_told_again_as_it_was_called() -> None:
     journal.purge(2, 21)
     journal.trim(4, 400)
     journal.consumer_offset(4, b"reader", 17)
-    journal.publisher_sequence(4, b"writer", 18)
     journal.delete("queue", {"id": 1})
     journal.checkpoint(5)
     journal.ack(2, 20, 20)
@@ -79,7 +78,6 @@ def test_every_verb_is_told_again_as_it_was_called() -> None:
         ("purge", 2, 21),
         ("trim", 4, 400),
         ("consumer_offset", 4, b"reader", 17),
-        ("publisher_sequence", 4, b"writer", 18),
         ("delete", "queue", {"id": 1}),
         ("ack", 2, 20, 20),
     ]

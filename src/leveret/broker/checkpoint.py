@@ -96,6 +96,11 @@ class BrokerCheckpoint(CheckpointSource):
         elif isinstance(queue, Stream):
             yield
             yield from self._hand_over_stream(out, queue)
+        if queue.publishers is not None and not queue.deleted:
+            # Behind the chunks: a message that lies in one is not told again.
+            for name, known in list(queue.publishers.by_name.items()):
+                out.publisher_sequence(queue.queue_id, name, known.number, known.time_ms)
+                yield
 
     def _hand_over_messages(self, out: CheckpointOutput, queue: ChunkedQueue) -> Iterator[None]:
         queue_id = queue.queue_id

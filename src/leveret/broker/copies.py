@@ -23,8 +23,6 @@ from leveret.wire.tables import value_end
 CC: Final = b"CC"
 BCC: Final = b"BCC"
 
-_FIRST_OF_CC: Final = 0x43
-_FIRST_OF_BCC: Final = 0x42
 _ARRAY: Final = 0x41
 _STRING: Final = 0x53
 
@@ -49,23 +47,6 @@ _NAMES: Final = {
     "u": "unsignedshort",
     "x": "binary",
 }
-
-
-def may_name_copies(properties: bytes) -> bool:
-    """Tell, for little, whether there may be a CC or BCC header; False is certain.
-
-    `properties` are legal and have headers.  Stepping over a few entries costs less than a search.
-    """
-    at = find_property(properties, HEADERS)
-    position: i64 = at + 4
-    end: i64 = position + i64(read_i32_be(properties, at))
-    while position < end:
-        size: i64 = properties[position]
-        first: i64 = properties[position + 1]
-        if size <= 3 and first in (_FIRST_OF_CC, _FIRST_OF_BCC):
-            return True
-        position = value_end(properties, position + 1 + size)
-    return False
 
 
 def copy_keys(properties: bytes) -> list[str]:

@@ -202,6 +202,8 @@ class DelayedMessages(ChunkedQueue):
         self.heap.clear()
         self.stored.clear()
         self.turn.timers.cancel(self.timer)
+        if self.publishers is not None:
+            self.publishers.drop()
 
     def ready_count(self) -> i64:
         """Return how many messages wait for their time."""

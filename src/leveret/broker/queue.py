@@ -16,9 +16,11 @@ from mypy_extensions import i64, mypyc_attr
 
 from leveret.broker.consumers import Turns
 from leveret.broker.expiry import QueueExpiry
+from leveret.broker.publishers import Publishers
 from leveret.broker.queue_settings import QueueSettings
 from leveret.broker.turn import Dispatcher, Link, Turn
 from leveret.errors import AccessRefused
+from leveret.wire.numbered import Numbered
 
 if TYPE_CHECKING:
     from leveret.broker.binding import Binding
@@ -70,6 +72,8 @@ class Queue(Dispatcher):
         #: True where deliveries carry headers of the queue's own.
         self.adds_headers = False
         self.expiry_of_queue: QueueExpiry | None = None
+        #: How far those have come that number their messages; None before the first.
+        self.publishers: Publishers | None = None
         #: True for what takes messages beside the queues and counts as no destination.
         self.is_tap = False
         #: True where every message is journaled, persistent or not (streams).
@@ -141,6 +145,16 @@ class Queue(Dispatcher):
     def screen(self, message: Message) -> i64:
         """Judge a message before it is published here: TAKE, DROP or REFUSE."""
         return TAKE
+
+    def screen_numbered(self, numbered: Numbered) -> i64:
+        """Judge a message by its publisher's number: TAKE, DROP or REFUSE."""
+        publishers = self.publishers
+        if publishers is None:
+            publishers = self.publishers = Publishers(self.turn)
+        if publishers.has(numbered):
+            self.deduplicated += 1
+            return DROP
+        return TAKE if publishers.has_room(numbered) else REFUSE
 
     def make_room(self) -> None:
         """Drop what is too much, after all was handed out that can be."""

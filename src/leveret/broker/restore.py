@@ -20,6 +20,7 @@ from leveret.broker.classic import ClassicQueue
 from leveret.broker.exchanges import make_exchange
 from leveret.broker.page import Page
 from leveret.broker.policy import restored_policy
+from leveret.broker.publishers import Publishers
 from leveret.broker.queue import Queue
 from leveret.broker.restore_chunks import restore_chunks
 from leveret.broker.restore_deduplication import LearnedKeys
@@ -30,6 +31,7 @@ from leveret.message import Message
 from leveret.store.ranges import RangeSet
 from leveret.store.replay import Replay
 from leveret.store.segments import ChunkRef
+from leveret.wire.numbered import read_numbered
 
 #: Where messages go whose queue no record explains: this and the queue's id.
 ORPHANS: Final = "leveret.recovered."
@@ -112,6 +114,7 @@ class Restore(Replay):
         #: The bindings of each end: vhost, `queue` or `exchange`, and name.
         self.ends: dict[tuple[str, str, str], dict[Identity, None]] = {}
         self.keys = LearnedKeys()
+        self.publishers: dict[i64, Publishers] = {}
         self.orphaned: list[str] = []
         #: Messages of durable queues that were put back.
         self.restored: i64 = 0
@@ -238,11 +241,31 @@ class Restore(Replay):
     def publish(self, message: Message, targets: list[tuple[int, int]]) -> None:
         """Put a message into its queues."""
         self.keys.published(message, targets)
+        if message.numbered:
+            self._learn(message, targets)
         for queue_id, sequence in targets:
             queue = self._queue(queue_id)
             queue.next_sequence = max(queue.next_sequence, sequence + 1)
             if not queue.deleted and sequence >= queue.first_offset:
                 queue.messages[sequence] = Returned(sequence, message, 0)
+
+    def _learn(self, message: Message, targets: list[tuple[int, int]]) -> None:
+        """Count a message of a publisher that numbers them."""
+        numbered = read_numbered(message.properties)
+        if numbered is not None:
+            for queue_id, _ in targets:
+                self.publisher_sequence(
+                    queue_id, numbered.publisher, numbered.number, message.timestamp_ms
+                )
+
+    def publisher_sequence(
+        self, queue_id: i64, publisher: bytes, sequence: i64, time_ms: i64
+    ) -> None:
+        """Learn how far a publisher has come."""
+        publishers = self.publishers.get(queue_id)
+        if publishers is None:
+            publishers = self.publishers[queue_id] = Publishers(self.broker.turn)
+        publishers.learn(publisher, sequence, time_ms)
 
     def ack(self, queue_id: i64, first: i64, last: i64) -> None:
         """Take messages out for good."""
@@ -399,6 +422,9 @@ class Restore(Replay):
                 definition.get("auto_delete") is True,
                 _table(definition, "arguments"),
             )
+        queue.publishers = self.publishers.pop(restored.queue_id, None)
+        if queue.publishers is not None:
+            queue.publishers.restored()
         pages: list[Page] = []
         if isinstance(queue, ChunkedQueue):
             pages = restore_chunks(

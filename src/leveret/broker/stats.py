@@ -122,6 +122,16 @@ class DelayedStats:
 
 
 @final
+class PublisherStats:
+    """A publisher that numbers its messages: its highest number in a queue, and its last time."""
+
+    def __init__(self, name: bytes, number: i64, time_ms: i64) -> None:
+        self.name: Final = name.decode("utf-8", "surrogateescape")
+        self.number: Final = int(number)
+        self.time_ms: Final = int(time_ms)
+
+
+@final
 class Totals:
     """What there is in all vhosts together."""
 
@@ -219,6 +229,31 @@ class DelayedListing:
             message = store.messages.get(sequence)
             if message is not None:
                 taken.append(DelayedStats(self._vhost, exchange, sequence, message))
+        return taken
+
+
+@final
+class PublisherListing:
+    """The publishers of a queue that are not forgotten, in slices."""
+
+    def __init__(self, broker: Broker, vhost: str, queue: str) -> None:
+        found = broker.vhosts.get(vhost)
+        named = None if found is None else found.queues.get(queue)
+        self._publishers: Final = None if named is None else named.publishers
+        publishers = self._publishers
+        self._left: Final[list[bytes]] = [] if publishers is None else list(publishers.by_name)
+        self._next: i64 = 0
+
+    def take(self, count: i64) -> list[PublisherStats]:
+        """Return the snapshots of the next `count` publishers at most; none at the end."""
+        taken: list[PublisherStats] = []
+        publishers = self._publishers
+        while publishers is not None and len(taken) < count and self._next < len(self._left):
+            name = self._left[self._next]
+            self._next += 1
+            known = publishers.known(name)
+            if known is not None:
+                taken.append(PublisherStats(name, known.number, known.time_ms))
         return taken
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64, mypyc_attr
 
 from leveret.broker.timers import NO_DEADLINE, Timers
-from leveret.limits import CHUNK_BYTES_MAX, SLICE_MESSAGES
+from leveret.limits import CHUNK_BYTES_MAX, PUBLISHER_EXPIRY_MS, SLICE_MESSAGES
 from leveret.store.damage import DamageCounts
 from leveret.store.io_counts import IoCounts
 from leveret.store.segments import SegmentNumbers
@@ -209,6 +209,8 @@ class Turn:
         self.reply_group: i64 = 0
         #: The shortest `x-consumer-timeout` that any queue ever had, in ms; 0 for none.
         self.consumer_timeout_ms_min: i64 = 0
+        #: How long a publisher may be idle before its numbers are forgotten.
+        self.publisher_expiry_ms: i64 = PUBLISHER_EXPIRY_MS
         #: Bytes and number of the messages held in memory, each counted once per queue.
         self.held_bytes: i64 = 0
         self.held_messages: i64 = 0

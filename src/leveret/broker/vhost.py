@@ -21,6 +21,7 @@ from leveret.broker.replies import REPLY_PREFIX
 from leveret.broker.vhost_queues import VhostQueues
 from leveret.broker.vhost_state import Ids, clean_name
 from leveret.message import Message
+from leveret.wire.numbered import read_numbered
 from leveret.wire.properties import property_headers
 
 __all__ = ["DUPLICATE", "RECORDED", "REJECTED", "Ids", "Vhost", "clean_name"]
@@ -134,7 +135,10 @@ class Vhost(VhostQueues):
 
     def publish(self, message: Message, queues: list[Queue]) -> i64:
         """Put `message` into `queues`; return RECORDED, REJECTED, DUPLICATE as they are so."""
-        outcome = self._spread(message, queues)
+        if message.numbered:
+            outcome = self._spread_numbered(message, queues)
+        else:
+            outcome = self._spread(message, queues)
         if outcome & RECORDED:
             self.turn.journal.publish(message)
         if outcome & _BOUNDED:
@@ -188,6 +192,26 @@ class Vhost(VhostQueues):
             if queue.recorded and (persistent or queue.keeps_all):
                 journal.target(queue.queue_id, sequence)
                 outcome |= RECORDED
+        return outcome
+
+    def _spread_numbered(self, message: Message, queues: list[Queue]) -> i64:
+        """Put a message into those of `queues` that have not taken its publisher's number."""
+        numbered = read_numbered(message.properties)
+        if numbered is None:
+            return self._spread(message, queues)
+        outcome: i64 = 0
+        for queue in queues:
+            verdict = queue.screen_numbered(numbered)
+            taken: i64 = 0
+            if verdict == TAKE:
+                taken = self._spread(message, [queue])
+                if taken & REJECTED == 0 and queue.publishers is not None:
+                    queue.publishers.note(numbered)
+            elif verdict == REFUSE:
+                taken = REJECTED
+            elif queue.recorded:
+                taken = DUPLICATE
+            outcome |= taken
         return outcome
 
     def make_queue(

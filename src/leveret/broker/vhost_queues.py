@@ -215,6 +215,8 @@ class VhostQueues(VhostExchanges):
             queue.detach(consumer)
             self.turn.cancelled.append(consumer)
         queue.drop()
+        if queue.publishers is not None:
+            queue.publishers.drop()
         return waiting
 
     def dissolve(self) -> None:
@@ -226,6 +228,8 @@ class VhostQueues(VhostExchanges):
             queue.bindings.clear()
             queue.consumers.clear()
             queue.drop()
+            if queue.publishers is not None:
+                queue.publishers.drop()
         for exchange in self.exchanges.values():
             exchange.deleted = True
             exchange.drop()

@@ -27,6 +27,7 @@ from leveret.management.routes import (
     parameters,
     permissions,
     policies,
+    publishers,
     queue_actions,
     queues,
     users,
@@ -60,6 +61,7 @@ MODULES = (
     parameters,
     definitions,
     delayed,
+    publishers,
     backup,
 )
 

@@ -1,7 +1,7 @@
 """What the properties of a publish can mean to the broker: the slow path of `publish`.
 
 Two bytes of property flags tell whether a message needs it.  The order of the checks is RabbitMQ's:
-reply_to, user_id, expiration, then the headers CC and BCC.
+reply_to, user_id, expiration, then the headers CC and BCC; the publisher's number is our own.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
-from leveret.broker.copies import copy_keys, may_name_copies, without_bcc
+from leveret.broker.copies import copy_keys, without_bcc
 from leveret.broker.expiration import check_expiration
 from leveret.broker.replies import REPLY_NAME
+from leveret.broker.special_headers import COPIES, NUMBERED, special_headers
 from leveret.errors import PreconditionFailed
 from leveret.wire.edit import with_text
+from leveret.wire.numbered import read_numbered
 from leveret.wire.properties import (
     REPLY_TO,
     USER_ID,
@@ -41,18 +43,23 @@ _ASKS: Final = bytes((len(REPLY_NAME),)) + REPLY_NAME.encode()
 
 @final
 class Inspected:
-    """What is different with a message: the properties to keep, and more keys to route by."""
+    """What is different with a message: the properties to keep, and more keys to route by.
 
-    def __init__(self, properties: bytes, more_keys: list[str]) -> None:
+    `numbered` tells that its publisher gave it a number.
+    """
+
+    def __init__(self, properties: bytes, more_keys: list[str], numbered: bool) -> None:
         self.properties: Final = properties
         self.more_keys: Final = more_keys
+        self.numbered: Final = numbered
 
 
 def inspect(channel: Channel, properties: bytes) -> Inspected | None:
     """Judge legal property bytes; return None where the message is to be taken as it is.
 
     Raises: PreconditionFailed (406) for reply_to without a consumer of replies, another user_id
-    than the login's, an expiration that is no number, CC or BCC that are no arrays of strings.
+    than the login's, an expiration that is no number, CC or BCC that are no arrays of strings, or a
+    publisher's number that is none.
     """
     flags: i64 = properties[0]
     kept = properties
@@ -62,9 +69,13 @@ def inspect(channel: Channel, properties: bytes) -> Inspected | None:
         _check_user(channel, properties)
     if flags & _EXPIRATION:
         check_expiration(properties)
-    if flags & _HEADERS and may_name_copies(properties):
-        return Inspected(without_bcc(kept), copy_keys(kept))
-    return None if kept is properties else Inspected(kept, [])
+    special = special_headers(properties) if flags & _HEADERS else 0
+    if special == 0:
+        return None if kept is properties else Inspected(kept, [], False)
+    numbered = special & NUMBERED != 0 and read_numbered(properties) is not None
+    if special & COPIES == 0:
+        return Inspected(kept, [], numbered)
+    return Inspected(without_bcc(kept), copy_keys(kept), numbered)
 
 
 def _with_address(channel: Channel, properties: bytes) -> bytes:

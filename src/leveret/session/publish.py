@@ -108,13 +108,15 @@ def accept(
     if route is None or route.revision != vhost.revision:
         route = resolve(channel, arguments)
     more_keys: list[str] | None = None
+    numbered = False
     if properties[0] & INSPECTED or properties[1] & INSPECTED_LOW:
         inspected = inspect(channel, properties)
         if inspected is not None:
             properties = inspected.properties
             more_keys = inspected.more_keys
+            numbered = inspected.numbered
     turn = connection.turn
-    message = Message(route.address, properties, body, turn.now_ms, persistent)
+    message = Message(route.address, properties, body, turn.now_ms, persistent, False, numbered)
     queues = route.queues
     if more_keys:
         queues = _route_copies(channel, route, more_keys, properties)

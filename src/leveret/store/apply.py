@@ -107,12 +107,12 @@ class Applier:
                 replay.queue(queue_id, value)
         elif kind == SPILL:
             self._spill(data, start, end)
-        elif kind in (CONSUMER_OFFSET, PUBLISHER_SEQUENCE):
+        elif kind == CONSUMER_OFFSET:
             queue_id, name, value = _named(data, start, end)
-            if kind == CONSUMER_OFFSET:
-                replay.consumer_offset(queue_id, name, value)
-            else:
-                replay.publisher_sequence(queue_id, name, value)
+            replay.consumer_offset(queue_id, name, value)
+        elif kind == PUBLISHER_SEQUENCE:
+            queue_id, name, value = _named(data, start, end - 8)
+            replay.publisher_sequence(queue_id, name, value, read_i64_le(data, end - 8))
         elif kind == COUNTER:
             after: i64 = _string_end(data, start, end, 8)
             replay.counter(_text(data[start + 1 : after]), read_i64_le(data, after))

@@ -175,9 +175,14 @@ class CheckpointOutput:
         """Hand over how far a named consumer of a stream has come."""
         self._snapshot.consumer_offset(queue_id, consumer, offset)
 
-    def publisher_sequence(self, queue_id: i64, publisher: bytes, sequence: i64) -> None:
-        """Hand over the newest sequence that a named publisher sent."""
-        self._snapshot.publisher_sequence(queue_id, publisher, sequence)
+    def publisher_sequence(
+        self, queue_id: i64, publisher: bytes, sequence: i64, time_ms: i64
+    ) -> None:
+        """Hand over the highest number of a publisher's messages, and the time of the last one.
+
+        Behind the chunks: a message that lies in one is not told again.
+        """
+        self._snapshot.publisher_sequence(queue_id, publisher, sequence, time_ms)
 
     def take(self) -> CheckpointWork:
         """Return what waits to be written."""

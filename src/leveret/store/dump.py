@@ -89,10 +89,12 @@ class _Teller(Replay):
         """Take an offset."""
         self.said.append({"queue": int(queue_id), "consumer": consumer, "offset": int(offset)})
 
-    def publisher_sequence(self, queue_id: i64, publisher: bytes, sequence: i64) -> None:
+    def publisher_sequence(
+        self, queue_id: i64, publisher: bytes, sequence: i64, time_ms: i64
+    ) -> None:
         """Take a sequence."""
         said: Fields = {"queue": int(queue_id), "publisher": publisher, "sequence": int(sequence)}
-        self.said.append(said)
+        self.said.append(said | {"time_ms": int(time_ms)})
 
     def counter(self, name: str, value: i64) -> None:
         """Take a counter."""
@@ -292,6 +294,7 @@ def _told(message: Message) -> Fields:
         "timestamp_ms": int(message.timestamp_ms),
         "persistent": message.persistent,
         "dead_lettered": message.died,
+        "numbered": message.numbered,
         "properties": message.properties,
         "body": message.body,
     }

@@ -19,6 +19,7 @@ from leveret.store.catalog import Catalog, number, text
 from leveret.store.ranges import RangeSet
 from leveret.store.replay import Replay
 from leveret.store.segments import ChunkRef
+from leveret.wire.numbered import read_numbered
 
 
 @final
@@ -74,13 +75,19 @@ class Holding:
         #: Its chunks by file and position.
         self.places: dict[tuple[int, int], Place] = {}
         self.offsets: dict[bytes, int] = {}
-        self.publishers: dict[bytes, int] = {}
+        #: The highest number of each publisher's messages, and the time of its last one.
+        self.publishers: dict[bytes, tuple[int, int]] = {}
         # What a survey of the segments finds.
         self.in_chunks = RangeSet()
         self.chunk_messages: i64 = 0
         self.chunk_bytes: i64 = 0
         self.dead_rows: i64 = 0
         self.lost: i64 = 0
+
+    def sent(self, publisher: bytes, sequence: i64, time_ms: i64) -> None:
+        """Learn that a publisher's message of that number was taken."""
+        known, last_ms = self.publishers.get(publisher, (0, 0))
+        self.publishers[publisher] = (max(known, int(sequence)), max(last_ms, int(time_ms)))
 
     @property
     def name(self) -> str:
@@ -223,9 +230,12 @@ class Holdings(Replay):
     def publish(self, message: Message, targets: list[tuple[int, int]]) -> None:
         """Put a message into its queues."""
         held = Held(message if self._keep else None, message.size, self.file_number)
+        numbered = read_numbered(message.properties) if message.numbered else None
         for queue_id, sequence in targets:
             queue = self.of(queue_id)
             queue.took(sequence)
+            if numbered is not None:
+                queue.sent(numbered.publisher, numbered.number, message.timestamp_ms)
             queue.told_from = min(queue.told_from, sequence)
             if not queue.deleted:
                 queue.messages[sequence] = held
@@ -267,11 +277,13 @@ class Holdings(Replay):
         """Set how far a named consumer has come."""
         self.of(queue_id).offsets[consumer] = int(offset)
 
-    def publisher_sequence(self, queue_id: i64, publisher: bytes, sequence: i64) -> None:
-        """Set the newest sequence that a named publisher sent."""
-        self.of(queue_id).publishers[publisher] = int(sequence)
-
     # -- from the snapshot -------------------------------------------------------------------------
+
+    def publisher_sequence(
+        self, queue_id: i64, publisher: bytes, sequence: i64, time_ms: i64
+    ) -> None:
+        """Set the highest number of a named publisher's messages, and the time of the last one."""
+        self.of(queue_id).sent(publisher, sequence, time_ms)
 
     def counter(self, name: str, value: i64) -> None:
         """Take a counter; it never goes back."""

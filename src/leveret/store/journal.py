@@ -38,7 +38,6 @@ from leveret.store.record import (
     GROUP_HEADER_BYTES,
     MOVE,
     PUBLISH,
-    PUBLISHER_SEQUENCE,
     PURGE,
     RECORD_BYTES_MAX,
     RECORD_HEAD_BYTES,
@@ -213,10 +212,6 @@ class Journal:
     def consumer_offset(self, queue_id: i64, consumer: bytes, offset: i64) -> None:
         """Append how far a named consumer of a stream has come."""
         self._append_named(CONSUMER_OFFSET, queue_id, consumer, offset)
-
-    def publisher_sequence(self, queue_id: i64, publisher: bytes, sequence: i64) -> None:
-        """Append the newest sequence taken from a named publisher."""
-        self._append_named(PUBLISHER_SEQUENCE, queue_id, publisher, sequence)
 
     def spill(self, queue_id: i64, ref: ChunkRef, gone: list[tuple[int, int]]) -> None:
         """Append that a durable chunk holds a queue's messages; of them `gone` are gone already."""

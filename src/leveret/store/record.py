@@ -40,15 +40,16 @@ Payloads by kind (`string` = u8 length and bytes; `table` = AMQP field table):
     trim                 u64 queue | u64 first offset that stays
     tx                   any of the others, each as u32 size | u8 kind | payload
     consumer offset      u64 queue | string consumer | u64 offset
-    publisher sequence   u64 queue | string publisher | u64 sequence
+    publisher sequence   u64 queue | string publisher | u64 the highest of its messages' numbers |
+                         i64 time in ms of its last one
     checkpoint           u64 generation | 16 bytes uuid, or none
     spill                u64 queue | reference to a chunk (`chunk_record.py`) | n times (u64 first,
                          u64 last): what of it is gone already
     clean stop           i64 time in ms
 
-    message              i64 timestamp in ms | u8 flags (1 = persistent, 2 = dead-lettered) |
-                         string exchange | string routing key | u32 size | properties | body, up to
-                         the end
+    message              i64 timestamp in ms | u8 flags (1 = persistent, 2 = dead-lettered, 4 = the
+                         number that its publisher gave it counts) | string exchange |
+                         string routing key | u32 size | properties | body, up to the end
 
 A state snapshot is a group too; the kinds from 32 on occur there only (`snapshot.py`).
 """
@@ -220,7 +221,11 @@ def encode_record(kind: int, payload: bytes, seed: int) -> bytes:
 def write_message(writer: BytesWriter, message: Message) -> None:
     """Append a message but for its body, which follows it."""
     write_i64_le(writer, message.timestamp_ms)
-    writer.append((1 if message.persistent else 0) | (2 if message.died else 0))
+    writer.append(
+        (1 if message.persistent else 0)
+        | (2 if message.died else 0)
+        | (4 if message.numbered else 0)
+    )
     writer.write(message.address.wire)
     write_i32_le(writer, len(message.properties))
     writer.write(message.properties)
@@ -273,6 +278,7 @@ def read_message(data: bytes, position: i64, end: i64, addresses: Addresses) -> 
         timestamp_ms,
         flags & 1 == 1,
         flags & 2 == 2,
+        flags & 4 == 4,
     )
 
 

@@ -15,8 +15,9 @@ while the broker goes on, and a recovery may be cut off and begin again.  So eac
   what a later ack in the journal removes is removed again.
 - ack, purge: say what is gone for good, and a sequence is never given twice; acking what is not
   there does nothing.
-- requeue: the count is absolute; so are a stream's first offset, consumer offsets and publisher
-  sequences: the last one told is the newest one.
+- requeue: the count is absolute; so are a stream's first offset and consumer offsets: the last one
+  told is the newest one.
+- publisher sequences only go up, unless the publisher had been forgotten.
 - a transaction's or a move's parts are any of these.
 
 The broker's side of it: counters and `next_sequence` only ever go up, and each sequence met in a
@@ -84,10 +85,15 @@ class Replay(ABC):
     def consumer_offset(self, queue_id: i64, consumer: bytes, offset: i64) -> None:  # noqa: B027
         """Set how far a named consumer of a stream has come."""
 
-    def publisher_sequence(self, queue_id: i64, publisher: bytes, sequence: i64) -> None:  # noqa: B027
-        """Set the newest sequence that a named publisher sent."""
-
     # -- from the snapshot only --------------------------------------------------------------------
+
+    def publisher_sequence(  # noqa: B027
+        self, queue_id: i64, publisher: bytes, sequence: i64, time_ms: i64
+    ) -> None:
+        """Set the highest number of a named publisher's messages, and the time of the last one.
+
+        The journal tells more of them by the messages that are `numbered`.
+        """
 
     def counter(self, name: str, value: i64) -> None:  # noqa: B027
         """Set a counter that never goes back, such as the next queue id."""

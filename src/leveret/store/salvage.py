@@ -116,8 +116,8 @@ class Salvage(CheckpointSource):
             out.trim(queue_id, queue.first_offset)
         for consumer, offset in queue.offsets.items():
             out.consumer_offset(queue_id, consumer, offset)
-        for publisher, sequence in queue.publishers.items():
-            out.publisher_sequence(queue_id, publisher, sequence)
+        for publisher, (sequence, time_ms) in queue.publishers.items():
+            out.publisher_sequence(queue_id, publisher, sequence, time_ms)
         last: i64 = -1
         for row in rows_of(self._survey.disk, queue):
             if stream and last >= 0 and row.sequence != last + 1:

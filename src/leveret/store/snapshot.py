@@ -180,9 +180,16 @@ class SnapshotWriter:
         """Add how far a named consumer of a stream has come."""
         self._add_named(CONSUMER_OFFSET, queue_id, consumer, offset)
 
-    def publisher_sequence(self, queue_id: i64, publisher: bytes, sequence: i64) -> None:
-        """Add the newest sequence that a named publisher sent."""
-        self._add_named(PUBLISHER_SEQUENCE, queue_id, publisher, sequence)
+    def publisher_sequence(
+        self, queue_id: i64, publisher: bytes, sequence: i64, time_ms: i64
+    ) -> None:
+        """Add the highest number of a named publisher's messages, and the time of the last one."""
+        writer = BytesWriter()
+        write_i64_le(writer, queue_id)
+        write_string(writer, publisher)
+        write_i64_le(writer, sequence)
+        write_i64_le(writer, time_ms)
+        self._add(PUBLISHER_SEQUENCE, writer)
 
     def end(self) -> bytes:
         """Add the last record; return the header that belongs before all of them."""

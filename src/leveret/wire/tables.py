@@ -66,6 +66,9 @@ _FIXED: Final = {
     "F": _TABLE,
     "A": _ARRAY,
 }
+#: The letters of integers: I i s u b B l L.
+_INTEGERS: Final = (0x49, 0x69, 0x73, 0x75, 0x62, 0x42, 0x6C, 0x4C)
+
 _WIDTHS: Final[bytes] = bytes([_FIXED.get(chr(kind), _UNKNOWN) for kind in range(256)])
 
 
@@ -273,6 +276,18 @@ def _integer(data: bytes, kind: i64, at: i64) -> int:
     else:  # l and L
         number = read_i64_be(data, at)
     return number
+
+
+def read_number(data: bytes, at: i64) -> i64:
+    """Return the integer whose type letter is at `at`; -1 for what is none or below 0.
+
+    It lies in a table that was skimmed.
+    """
+    kind = i64(data[at])
+    if kind not in _INTEGERS:
+        return -1
+    number: i64 = _integer(data, kind, at + 1)
+    return max(number, -1)
 
 
 def read_u64(data: bytes, at: i64) -> int:

@@ -90,6 +90,8 @@ def _publish(channel: Channel, publish: TxPublish) -> i64:
         held.body,
         channel.connection.turn.now_ms,
         held.persistent,
+        False,
+        held.numbered,
     )
     queues = [queue for queue in publish.queues if not queue.deleted]
     outcome = channel.vhost.publish(message, queues) if queues else 0

@@ -1,0 +1,30 @@
+"""`GET /api/publishers/{vhost}/{queue}`: how far those have come that number their messages."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from aiohttp import web
+
+from leveret.broker.stats import PublisherListing, PublisherStats
+from leveret.management.routes.shared import BROKER, Row, found_vhost, stream_rows
+
+
+async def publishers(request: web.Request) -> web.StreamResponse:
+    """Return the publishers of a queue or a stream."""
+    path = request.match_info
+    found_vhost(request).queue(path["queue"], None)
+    listing = PublisherListing(request.app[BROKER], path["vhost"], path["queue"])
+    return await stream_rows(request, listing.take, _row)
+
+
+def _row(stats: PublisherStats) -> Row:
+    """Return a publisher; `last` is when it sent last, in ms since 1970."""
+    return {
+        "publisher": stats.name,
+        "publishing_id": stats.number,
+        "last": stats.time_ms,
+    }
+
+
+ROUTES: Final = (web.get("/api/publishers/{vhost}/{queue}", publishers),)

@@ -1,0 +1,84 @@
+"""Numbered messages over SIGKILL: sent again until they are confirmed, each is there once."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from broker_process import BrokerProcess
+from brokers import need_own_broker
+from leveret.client import BasicProperties, ClientError, blocking
+from leveret.errors import AmqpError
+
+#: Messages, kills while they are sent, and how many go out between two confirms.
+MESSAGES = 3000
+KILLS = 6
+WINDOW = 100
+
+
+@pytest.fixture(autouse=True)
+def own_broker() -> None:
+    """These tests start processes of their own."""
+    need_own_broker()
+
+
+def send(broker: BrokerProcess, numbers: range, kill_at: int) -> int:
+    """Send messages, and kill the broker before that one; return the first that is not sure."""
+    sure = numbers.start
+    try:
+        with blocking.connect(broker.uri) as connection:
+            channel = connection.channel()
+            channel.confirm_select()
+            for number in numbers:
+                if number == kill_at:
+                    broker.kill()
+                headers: dict[str, object] = {"x-publisher": "p", "x-publishing-id": number}
+                properties = BasicProperties(delivery_mode=2, headers=headers)
+                channel.publish_nowait(b"%d" % number, "amq.fanout", "", properties)
+                if number % WINDOW == WINDOW - 1:
+                    channel.wait_for_confirms()
+                    sure = number + 1
+            channel.wait_for_confirms()
+            return numbers.stop
+    except (ClientError, AmqpError, OSError):
+        return sure
+
+
+def read(broker: BrokerProcess, queue: str, count: int) -> list[int]:
+    """Read so many messages."""
+    found = []
+    with blocking.connect(broker.uri) as connection:
+        channel = connection.channel()
+        channel.qos(prefetch_count=500)
+        arguments = {"x-stream-offset": "first"} if queue == "s" else {}
+        with channel.consume(queue, arguments=arguments, inactivity_timeout=30) as consumer:
+            for message in consumer:
+                message.ack()
+                found.append(int(message.body))
+                if len(found) == count:
+                    break
+    return found
+
+
+def test_each_is_there_once_and_in_order(tmp_path: Path) -> None:
+    chance = random.Random(5)
+    with BrokerProcess(tmp_path, settings={"journal_bytes_max": "64KiB"}) as broker:
+        with blocking.connect(broker.uri) as connection:
+            channel = connection.channel()
+            channel.queue_declare("q", durable=True)
+            channel.queue_declare("s", durable=True, arguments={"x-queue-type": "stream"})
+            for queue in ("q", "s"):
+                channel.queue_bind(queue, "amq.fanout")
+        sure = 0
+        for _ in range(KILLS):
+            kill_at = sure + chance.randint(1, MESSAGES // KILLS)
+            sure = send(broker, range(sure, MESSAGES), kill_at)
+            assert sure <= kill_at
+            broker.start()
+        assert send(broker, range(sure, MESSAGES), -1) == MESSAGES
+        for queue in ("q", "s"):
+            assert read(broker, queue, MESSAGES) == list(range(MESSAGES))
+        with blocking.connect(broker.uri) as connection:
+            assert connection.channel().queue_declare("q", passive=True).message_count == 0
