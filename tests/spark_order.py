@@ -8,7 +8,6 @@ as long as the query runs; `commit` comes with the next batch and never for the 
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,6 +21,7 @@ from pyspark.sql.types import StructType
 
 from leveret.spark.batch import PrunedBatchReader
 from leveret.spark.options import parse_options
+from leveret.spark.queue_stream import QueueStreamReader
 from leveret.spark.stream import StreamReader
 from memory_stream import MemorySource, MemoryTransport, find_in_memory
 
@@ -40,10 +40,10 @@ def as_json(offset: Offset) -> Offset:
     return stored
 
 
-def make_source(options: Mapping[str, str]) -> DataSource:
+def make_source(options: Mapping[str, str], source: type[DataSource] = MemorySource) -> DataSource:
     """Return the source as `load()` makes it."""
-    source: DataSource = pickled(MemorySource(CaseInsensitiveDict(options)))
-    return source
+    made: DataSource = pickled(source(CaseInsensitiveDict(options)))
+    return made
 
 
 def read_all(reader: Any, partitions: list[InputPartition], schema: StructType) -> list[Any]:
@@ -95,21 +95,25 @@ class StreamingRun:
         checkpoint: Checkpoint,
         *,
         available_now: bool = False,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] | None = None,
+        source: type[DataSource] = MemorySource,
     ) -> None:
-        source = make_source(options)
-        schema = source.schema()
+        made = make_source(options, source)
+        schema = made.schema()
         assert isinstance(schema, StructType)
         self.schema = schema
         self.checkpoint = checkpoint
-        self.planner = StreamReader(
-            parse_options(CaseInsensitiveDict(options)),
-            schema,
-            MemoryTransport,
-            find_in_memory,
-            clock,
-        )
-        self.reader = source.streamReader(schema=schema)
+        self.planner: Any = made.streamReader(schema=schema)
+        assert isinstance(self.planner, StreamReader | QueueStreamReader)
+        if clock is not None:
+            self.planner = StreamReader(
+                parse_options(CaseInsensitiveDict(options)),
+                schema,
+                MemoryTransport,
+                find_in_memory,
+                clock,
+            )
+        self.reader = made.streamReader(schema=schema)
         self.initial = as_json(self.planner.initialOffset())
         self.limit = self.planner.getDefaultReadLimit()
         if available_now:
@@ -120,20 +124,25 @@ class StreamingRun:
 
         With `crash` the rows are lost before the batch is committed.
         """
-        kept = self.checkpoint
-        if len(kept.offsets) == kept.commits and not self._plan(unlimited):
+        if not self.plan(unlimited=unlimited):
             return None
-        batch = len(kept.offsets) - 1
-        start = kept.offsets[batch - 1] if batch else self.initial
-        partitions = [*self.planner.partitions(start, kept.offsets[batch])]
-        rows = read_all(self.reader, partitions, self.schema)
+        rows = self.run_planned()
         if not crash:
-            kept.commits = batch + 1
+            self.checkpoint.commits += 1
         return rows
 
-    def _plan(self, unlimited: bool) -> bool:
-        """Write the offsets of the next batch; False when there is nothing new."""
+    def run_planned(self) -> list[Any]:
+        """Return the rows of the batch whose offsets were written last."""
         kept = self.checkpoint
+        start = kept.offsets[-2] if len(kept.offsets) > 1 else self.initial
+        partitions = [*self.planner.partitions(start, kept.offsets[-1])]
+        return read_all(self.reader, partitions, self.schema)
+
+    def plan(self, *, unlimited: bool = False) -> bool:
+        """Write the offsets of the next batch, if the last is committed; False: nothing new."""
+        kept = self.checkpoint
+        if len(kept.offsets) > kept.commits:
+            return True
         start = kept.offsets[-1] if kept.offsets else self.initial
         limit = ReadAllAvailable() if unlimited else self.limit
         end = as_json(self.planner.latestOffset(start, limit))

@@ -52,7 +52,6 @@ STREAMS_ONLY: Final = (
     *STARTS,
     "startingOffsetsByTimestampStrategy",
     *ENDS,
-    "failOnDataLoss",
     "routingKeyFilter",
     "filterValues",
     "filterMatchUnfiltered",

@@ -16,6 +16,8 @@ from pyspark.sql.types import StructType
 from leveret.spark.batch import BatchReader, PrunedBatchReader
 from leveret.spark.finder import StreamFinder, find_streams
 from leveret.spark.options import Options, parse_options
+from leveret.spark.queue_batch import QueueBatchReader
+from leveret.spark.queue_stream import QueueStreamReader
 from leveret.spark.schema import check_schema, default_schema
 from leveret.spark.stream import StreamReader
 from leveret.spark.transports import TransportOpener, open_transport
@@ -25,7 +27,7 @@ _PUSHING_FILE: Final = "data_source_pushdown_filters.py"
 
 
 class LeveretDataSource(DataSource):
-    """Streams of an AMQP broker as a table."""
+    """Streams or a queue of an AMQP broker as a table."""
 
     @classmethod
     def name(cls) -> str:
@@ -37,17 +39,23 @@ class LeveretDataSource(DataSource):
         options = self._parsed()
         return default_schema(options.columns, options.include_headers)
 
-    def reader(self, schema: StructType) -> BatchReader:
+    def reader(self, schema: StructType) -> BatchReader | QueueBatchReader:
         """Return the reader of a batch.  Raises: OptionError; SchemaError."""
         options = self._parsed()
         check_schema(schema, options.columns)
+        if options.queue is not None:
+            return QueueBatchReader(options, schema)
         kind = PrunedBatchReader if _is_told_filters(sys._getframe(1)) else BatchReader  # noqa: SLF001
         return kind(options, schema, self.opener(), self.finder())
 
-    def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802  Spark's name
+    def streamReader(  # noqa: N802  Spark's name
+        self, schema: StructType
+    ) -> StreamReader | QueueStreamReader:
         """Return the reader of a stream.  Raises: OptionError; SchemaError."""
         options = self._parsed()
         check_schema(schema, options.columns)
+        if options.queue is not None:
+            return QueueStreamReader(options, schema)
         return StreamReader(options, schema, self.opener(), self.finder())
 
     def opener(self) -> TransportOpener:

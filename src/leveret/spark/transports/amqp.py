@@ -64,6 +64,12 @@ INTERRUPTIONS: Final = (
 )
 
 
+def is_leveret(connection: Connection) -> bool:
+    """Tell whether the broker is Leveret."""
+    properties = connection.server_properties
+    return "Leveret" in f"{properties.get('product')} {properties.get('platform')}"
+
+
 class AmqpTransport(Transport):
     """One connection to one stream, made when it is first needed."""
 
@@ -151,8 +157,7 @@ class AmqpTransport(Transport):
 
     @property
     def _is_leveret(self) -> bool:
-        properties = self._connected().server_properties
-        return "Leveret" in f"{properties.get('product')} {properties.get('platform')}"
+        return is_leveret(self._connected())
 
     def is_loss(self, missing: int) -> bool:
         """Tell whether an offset was a message's.  Raises: Interrupted; NotFound (404)."""
