@@ -49,7 +49,7 @@ class Layout:
     by_stream: bool
     headers: bool
     properties: bool
-    publishing_id: bool
+    publishing_id: bool = False
 
 
 def layout_of(schema: StructType, options: WriteOptions) -> Layout:
