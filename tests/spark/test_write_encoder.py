@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from leveret.spark.write_schema import Layout
 from leveret.wire.methods.basic import BasicPublish
 
 CHANNEL = 3
-UTC = datetime.UTC
+UTC = dt.UTC
 HEADERS = pa.map_(pa.string(), pa.string())
 PROPERTIES = pa.struct(
     [
@@ -47,8 +47,8 @@ BODIES = st.binary(max_size=40) | st.sampled_from(
     [b"x" * size for size in (FRAME_BYTES_MIN - 9, FRAME_BYTES_MIN - 8, FRAME_BYTES_MIN - 7, 9000)]
 )
 MOMENTS = st.none() | st.datetimes(
-    datetime.datetime(1970, 1, 1),  # noqa: DTZ001  made aware by `timezones`
-    datetime.datetime(9999, 1, 1),  # noqa: DTZ001
+    dt.datetime(1970, 1, 1),  # noqa: DTZ001  made aware by `timezones`
+    dt.datetime(9999, 1, 1),  # noqa: DTZ001
     timezones=st.just(UTC),
 )
 ROWS = st.fixed_dictionaries(
@@ -195,7 +195,7 @@ def test_text_is_a_body_too() -> None:
             "headers or properties: .*256",
         ),
         (
-            {"properties": {"timestamp": datetime.datetime(1969, 12, 31, tzinfo=UTC)}},
+            {"properties": {"timestamp": dt.datetime(1969, 12, 31, tzinfo=UTC)}},
             Layout("e", "k", False, False, True, False),
             "no time before 1970",
         ),

@@ -1,4 +1,4 @@
-"""The data source as Spark sees it: options and a schema to readers.
+"""The data source as Spark sees it: options and a schema to readers and writers.
 
 Spark makes one in a process of its own for each `load()`, pickles it, and asks it for a reader; all
 is decided by the options, so that it needs no state.
@@ -21,13 +21,15 @@ from leveret.spark.queue_stream import QueueStreamReader
 from leveret.spark.schema import check_schema, default_schema
 from leveret.spark.stream import StreamReader
 from leveret.spark.transports import TransportOpener, open_transport
+from leveret.spark.write_options import parse_write_options
+from leveret.spark.writer import BatchWriter, StreamWriter
 
 #: PySpark's worker that pushes filters.
 _PUSHING_FILE: Final = "data_source_pushdown_filters.py"
 
 
 class LeveretDataSource(DataSource):
-    """Streams or a queue of an AMQP broker as a table."""
+    """Streams or a queue of an AMQP broker as a table, and a table as messages to it."""
 
     @classmethod
     def name(cls) -> str:
@@ -57,6 +59,14 @@ class LeveretDataSource(DataSource):
         if options.queue is not None:
             return QueueStreamReader(options, schema)
         return StreamReader(options, schema, self.opener(), self.finder())
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        """Return the writer of a batch save.  Raises: OptionError; SchemaError."""
+        return BatchWriter(parse_write_options(self.options), schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
+        """Return the writer of a streaming query.  Raises: OptionError; SchemaError."""
+        return StreamWriter(parse_write_options(self.options), schema, overwrite)
 
     def opener(self) -> TransportOpener:
         """Return how its readers reach a stream."""

@@ -9,6 +9,7 @@ property test compares them).
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -126,7 +127,7 @@ class Encoder:
         buffer = column.buffers()[2]
         data = b"" if first == last else buffer.slice(first, last - first).to_pybytes()
         ends = (offsets - first).tolist()
-        bodies = [data[start:end] for start, end in zip(ends, ends[1:], strict=False)]
+        bodies = [data[start:end] for start, end in itertools.pairwise(ends)]
         most = self._frames.body_bytes_max
         if max(sizes) > most:
             bodies = [self._frames.long_body(b) if len(b) > most else b for b in bodies]

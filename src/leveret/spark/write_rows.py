@@ -1,11 +1,12 @@
 """What rows say besides their bodies: where they go and with which properties, each said once.
 
-Rows mostly repeat each other, so a batch comes out as its distinct addresses and properties and, per
-row, which of them is its own.  No object is made per row where no column asks for it.
+Rows mostly repeat each other, so a batch comes out as its distinct addresses and properties and,
+per row, which of them is its own.  No object is made per row where no column asks for it.
 """
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
@@ -41,7 +42,7 @@ class RowError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Distinct(Generic[T]):
-    """The distinct values of a batch; `rows` are each row's index, None where all have the first."""
+    """The distinct values of a batch; `rows`: each row's index, None where all have the first."""
 
     values: list[T]
     rows: Any = None  # an array of numpy's
@@ -156,8 +157,7 @@ def _headers(column: pa.MapArray) -> list[Headers]:
     keys = column.keys.slice(first, last - first).to_pylist()
     pairs = list(zip(keys, column.items.slice(first, last - first).to_pylist(), strict=True))
     rows: list[Headers] = [
-        tuple(pairs[start - first : end - first])
-        for start, end in zip(offsets, offsets[1:], strict=False)
+        tuple(pairs[start - first : end - first]) for start, end in itertools.pairwise(offsets)
     ]
     if not RESERVED.isdisjoint(keys):
         rows = [tuple(pair for pair in row or () if pair[0] not in RESERVED) for row in rows]

@@ -1,0 +1,185 @@
+"""The way of a sink to its broker: a connection, what interrupts it, and pieces sent over it.
+
+Invariants: every piece is confirmed before `finish` returns; with `repeats` what was not confirmed
+when a connection was lost is sent again, in order, which is right only where the broker drops what
+it has taken already; without it a lost connection is the task's failure.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from leveret.client import Nacked, ReturnedMessage
+from leveret.client.blocking import Channel, Connection, connect
+from leveret.client.blocking.publisher import BulkPublisher
+from leveret.client.publish_frames import PublishFrames
+from leveret.spark.retries import Retries, ask
+from leveret.spark.transports.amqp import INTERRUPTIONS
+from leveret.spark.transports.base import Interrupted
+from leveret.spark.write_options import WriteOptions
+
+
+class WriteError(RuntimeError):
+    """Rows that the broker did not take; the text says why."""
+
+
+def is_leveret(connection: Connection) -> bool:
+    """Tell whether the broker is Leveret."""
+    properties = connection.server_properties
+    return "Leveret" in f"{properties.get('product')} {properties.get('platform')}"
+
+
+def open_link(options: WriteOptions) -> Connection:
+    """Connect, asked again while the broker starts.  Raises: Interrupted; what refuses a login."""
+    return ask(options, f"a write to {options.title}", lambda: _connected(options))
+
+
+def _connected(options: WriteOptions) -> Connection:
+    """Connect once.  Raises: as `open_link`."""
+    parameters = options.parameters()
+    if parameters.heartbeat_seconds is None:
+        # A task waits for its rows for as long as they take, and beats for nobody meanwhile.
+        parameters = dataclasses.replace(parameters, heartbeat_seconds=0)
+    try:
+        return connect(parameters, connection_name=f"leveret spark write {options.title}"[:128])
+    except INTERRUPTIONS as error:
+        raise Interrupted(f"{type(error).__name__}: {error}") from error
+
+
+def close_link(connection: Connection) -> None:
+    """Close a connection that may be lost already."""
+    try:
+        connection.close()
+    except INTERRUPTIONS:
+        connection.abort()
+
+
+@dataclass(slots=True)
+class _Sent:
+    """A piece on its way; `end` counts all messages up to its last."""
+
+    end: int
+    frames: bytes
+    count: int
+
+
+class Sender:
+    """Sends pieces of encoded messages on a channel of its own; a connection is handed over to it.
+
+    What comes back is given to `returned`, in order and before anything later is sent.
+    """
+
+    def __init__(
+        self,
+        options: WriteOptions,
+        connection: Connection,
+        repeats: bool,
+        returned: Callable[[ReturnedMessage], None],
+    ) -> None:
+        self._options = options
+        self._connection = connection
+        self._publisher = self._opened(connection)
+        self._returned = returned
+        self._retries = Retries(options, f"a write to {options.title}")
+        self._kept: deque[_Sent] | None = deque() if repeats else None
+        self._came_back: deque[ReturnedMessage] = deque()
+        self._handing = False
+        self._sent = 0
+        #: How many messages were sent before the present connection's first.
+        self._base = 0
+        self.frames = PublishFrames(self._publisher.channel.number, connection.session.frame_max)
+
+    def _opened(self, connection: Connection) -> BulkPublisher:
+        """Open a channel."""
+        options = self._options
+        return BulkPublisher(connection, options.max_in_flight, options.confirm_timeout_ms)
+
+    @property
+    def channel(self) -> Channel:
+        """The channel, for requests beside the publishes."""
+        return self._publisher.channel
+
+    def send(self, frames: bytes, count: int) -> None:
+        """Send a piece.  Raises: WriteError; Interrupted; the channel's error."""
+        self._sent += count
+        if self._kept is not None:
+            self._kept.append(_Sent(self._sent, frames, count))
+        self._try(lambda publisher: publisher.send(frames, count))
+        self._hand_back()
+
+    def finish(self) -> None:
+        """Wait until all is confirmed and what came back is dealt with.  Raises: as `send`."""
+        while True:
+            self._try(BulkPublisher.wait_until_confirmed)
+            if not self._hand_back():
+                return
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        close_link(self._connection)
+
+    def _hand_back(self) -> bool:
+        """Give away what came back, in order; tell whether anything did."""
+        self._came_back += self._publisher.take_returned()
+        if self._handing or not self._came_back:
+            return False  # who takes a message may send, and so end up here again
+        self._handing = True
+        while self._came_back:
+            self._returned(self._came_back.popleft())
+        self._handing = False
+        return True
+
+    def _try(self, action: Callable[[BulkPublisher], None]) -> None:
+        """Act, and act again on new connections as far as that is right."""
+        try:
+            action(self._publisher)
+        except Nacked as error:
+            raise WriteError(
+                f"{error}: a queue was full (x-overflow=reject-publish), or the broker had to give "
+                "the message up"
+            ) from error
+        except INTERRUPTIONS as error:
+            self._repeat(error)
+        self._forget_confirmed()
+
+    def _forget_confirmed(self) -> None:
+        """Forget the pieces that are confirmed whole."""
+        kept = self._kept or deque()
+        while kept and kept[0].end < self._base + self._publisher.lowest_unconfirmed:
+            kept.popleft()
+            self._retries.succeeded()
+
+    def _repeat(self, error: Exception) -> None:
+        """Connect anew and send what was not confirmed.  Raises: Interrupted; WriteError."""
+        if self._kept is None:
+            raise Interrupted(
+                f"{type(error).__name__}: {error}; rows may have been taken that were not "
+                "confirmed, so this task must not send them again by itself"
+            ) from error
+        while True:
+            self._retries.failed(Interrupted(f"{type(error).__name__}: {error}"))
+            self._forget_confirmed()
+            self._came_back += self._publisher.take_returned()
+            close_link(self._connection)
+            try:
+                self._connect_anew(self._kept)
+                for piece in self._kept:
+                    self._publisher.send(piece.frames, piece.count)
+                self._publisher.wait_until_confirmed()
+                return
+            except (*INTERRUPTIONS, Interrupted) as again:
+                error = again
+
+    def _connect_anew(self, kept: deque[_Sent]) -> None:
+        """Take a new connection, on which the pieces of the old one fit."""
+        self._connection = _connected(self._options)
+        self._publisher = self._opened(self._connection)
+        self._base = kept[0].end - kept[0].count if kept else self._sent
+        frames = PublishFrames(self.channel.number, self._connection.session.frame_max)
+        if (frames.channel, frames.frame_max) != (self.frames.channel, self.frames.frame_max):
+            raise WriteError(
+                "the broker came back with another frame_max: the task has to be run anew"
+            )
