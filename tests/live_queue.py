@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+import pytest
+
+from brokers import Broker
+from http_api import Api
 from leveret.client import BasicProperties
 from leveret.client.blocking import connect
 from live_stream import WINDOW, Sent
@@ -53,3 +57,17 @@ class LiveQueue:
         bodies = [str(number).encode() for number in range(start, end)]
         self.publish(Sent(body) for body in bodies)
         return bodies
+
+
+def unacked(broker: Broker, queue: LiveQueue) -> int:
+    """Return how many messages a consumer has and did not ack."""
+    if broker.process is None:
+        pytest.skip("asks our own broker over its socket")
+    api = Api(broker.process.data_dir / "management.sock")
+    status, answer, _ = api.answer(f"/api/queues/%2F/{queue.name}")
+    api.close()
+    assert status == 200
+    assert isinstance(answer, dict)
+    found = answer["messages_unacknowledged"]
+    assert isinstance(found, int)
+    return found

@@ -21,13 +21,12 @@ import pytest
 
 from broker_process import BrokerProcess
 from brokers import Broker, need_own_broker
-from http_api import Api
 from leveret.client import BasicProperties
 from leveret.errors import NotFound
 from leveret.spark.options import OptionError
 from leveret.spark.ranges import DataLossError
 from leveret.spark.spool import Spool, SpoolError
-from live_queue import LiveQueue
+from live_queue import LiveQueue, unacked
 from live_stream import LiveStream, Sent
 from queue_driver import rows_of
 from spark_order import Checkpoint, StreamingRun, batch_rows
@@ -57,20 +56,6 @@ def options(queue: LiveQueue, spool: Path, mode: str, **more: str) -> dict[str, 
 
 def bodies(batches: list[list[Any]]) -> list[bytes]:
     return [row["body"] for batch in batches for row in batch]
-
-
-def unacked(broker: Broker, queue: LiveQueue) -> int:
-    """Return how many messages a consumer has and did not ack."""
-    if broker.process is None:
-        pytest.skip("asks our own broker over its socket")
-    api = Api(broker.process.data_dir / "management.sock")
-    status, answer, _ = api.answer(f"/api/queues/%2F/{queue.name}")
-    api.close()
-    assert status == 200
-    assert isinstance(answer, dict)
-    found = answer["messages_unacknowledged"]
-    assert isinstance(found, int)
-    return found
 
 
 # -- nothing lost, nothing left unacked ------------------------------------------------------------

@@ -110,7 +110,7 @@ class Spool:
     @property
     def end(self) -> int:
         """The number of the next message."""
-        return self._segments[-1].end if self._segments else self.committed
+        return max(self.committed, self._segments[-1].end) if self._segments else self.committed
 
     @property
     def next(self) -> int:
@@ -254,7 +254,12 @@ class Spool:
 
     def _read_position(self) -> int:
         path = self.directory / POSITION
-        return int(json.loads(path.read_bytes())["committed"]) if path.exists() else 0
+        if not path.exists():
+            return 0
+        try:
+            return int(json.loads(path.read_bytes())["committed"])
+        except (ValueError, KeyError, TypeError):
+            raise SpoolError(f"{path} is damaged") from None
 
     def _find(self) -> list[Segment]:
         """Return the segments that are there, and remove what was never finished."""
@@ -322,6 +327,8 @@ def check_sight(directory: Path, spool: str, host: str) -> None:
 def read_segment(directory: Path, segment: Segment) -> pa.RecordBatch:
     """Return a segment's messages.  Raises: SpoolError when damaged; FileNotFoundError."""
     path = directory / segment.name
+    if path.stat().st_size == 0:
+        raise SpoolError(f"{path} is damaged")  # and cannot be mapped
     with pa.memory_map(str(path)) as source:
         data = source.read_buffer()
         if xxhash.xxh3_64_hexdigest(memoryview(data)) != segment.digest:
