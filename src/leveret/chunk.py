@@ -87,10 +87,14 @@ class RecordDamaged(Exception):
 
 @final
 class ChunkBuilder:
-    """Gathers messages of one owner in ascending sequence, and makes a chunk of them."""
+    """Gathers messages of one owner in ascending sequence, and makes a chunk of them.
 
-    def __init__(self, owner: i64) -> None:
+    An owner that `keeps_all`, as streams do, has messages counted as persistent that are not.
+    """
+
+    def __init__(self, owner: i64, keeps_all: bool = False) -> None:
         self.owner: Final[i64] = owner
+        self._keeps_all = keeps_all
         self.count: i64 = 0
         self.first: i64 = 0
         self.last: i64 = -1
@@ -149,7 +153,7 @@ class ChunkBuilder:
         write_i32_le(self._address_indexes, i32(self._address(message.address.wire)))
         write_i32_le(self._delivery_counts, i32(delivery_count))
         self.count_max = max(self.count_max, delivery_count)
-        if message.persistent:
+        if message.persistent or self._keeps_all:
             self.persistent += 1
             self.persistent_bytes += message.size
             self.persistent_bodies += len(message.body)

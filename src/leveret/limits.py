@@ -254,6 +254,10 @@ RECLAIM_BYTES_MIN: Final = 64 * 1024 * 1024
 #: Chunks of a deep queue that are read before its consumers come to them.
 PAGES_AHEAD: Final = 3
 
+#: Memory of blocks of streams that files have too: the newest ones, and what was read back.  It
+#: holds 200 blocks of large messages, 85 of those with 100 bytes.
+STREAM_CACHE_BYTES_MAX: Final = 64 * 1024 * 1024
+
 #: A segment file takes no more chunks from this size on.
 SEGMENT_FILE_BYTES: Final = 64 * 1024 * 1024
 

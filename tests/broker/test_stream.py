@@ -13,17 +13,13 @@ from hypothesis import strategies as st
 
 from core import Node, Peer
 from leveret.broker.stream import Stream
-from leveret.chunk import ChunkBuilder
 from leveret.limits import CHUNK_BYTES_MAX, CHUNK_RECORDS_MAX
-from leveret.store.checkpoint import NewChunk
 from leveret.store.disks.recording import RecordingDisk
-from leveret.store.segments import ChunkRef, segment_path
 from leveret.wire.tables import Timestamp
 from raw import Method
 from raw_codec import Typed, decode_properties, method, publish
 
 STREAM = {"x-queue-type": "stream"}
-SEGMENT = 77
 
 Steps = list[tuple[str, int]]
 
@@ -70,29 +66,12 @@ def numbers(reader: Peer) -> list[int]:
     return [int(body) for body in reader.bodies()]
 
 
-def store(node: Node, first: int, last: int, harm: int | None = None) -> ChunkRef:
-    """Write the messages of two offsets and all between to a chunk, as a checkpoint does."""
-    queue = stream(node)
-    builder = ChunkBuilder(queue.queue_id)
-    for offset in range(first, last + 1):
-        block = queue.blocks[queue.place_of(offset)]
-        assert block.messages is not None
-        message = block.messages[offset - block.first]
-        assert message is not None
-        builder.add(offset, message)
-    data = bytearray(builder.build())
-    if harm is not None:
-        data[harm] ^= 1
-    file = node.disk.open(segment_path(SEGMENT), create=True)
-    position = file.size()
-    file.append([bytes(data)])
-    file.close()
-    ref = ChunkRef(
-        SEGMENT, position, len(data), first, last, builder.count,
-        builder.min_timestamp, builder.max_timestamp,
-    )  # fmt: skip
-    queue.chunked(NewChunk(queue.queue_id, ref, list(range(first, last + 1))))
-    return ref
+def store(node: Node) -> None:
+    """Have all blocks written to a file, as when they are full, and let go of their memory."""
+    stream(node).settle()
+    node.sync()
+    for block in list(node.turn.stream_cache.blocks):
+        node.turn.stream_cache.drop(block)
 
 
 # -- who sees what ---------------------------------------------------------------------------------
@@ -318,7 +297,7 @@ def test_deleting_a_stream_ends_its_readers_and_frees_its_memory(node: Node, pee
     reader.call(1, "basic.qos")
 
 
-# -- blocks ----------------------------------------------------------------------------------------
+# -- blocks (those in files: `test_stream_files.py`) -----------------------------------------------
 
 
 def test_blocks_end_at_the_bytes_of_a_chunk(node: Node, peer: Peer) -> None:
@@ -336,92 +315,6 @@ def test_blocks_end_at_the_records_of_a_chunk(node: Node, peer: Peer) -> None:
     assert [int(block.count) for block in stream(node).blocks] == [CHUNK_RECORDS_MAX, 1]
     first = [int(block.first) for block in stream(node).blocks]
     assert first == [0, CHUNK_RECORDS_MAX]
-
-
-def test_a_stored_block_leaves_the_memory_and_is_read_back(node: Node, peer: Peer) -> None:
-    put(peer, *[b"%d" % number for number in range(10)])
-    held = node.turn.held_bytes
-    store(node, 2, 6)
-    assert [int(block.first) for block in stream(node).blocks] == [0, 2, 7]
-    assert node.turn.held_messages == 5
-    assert node.turn.held_bytes == held // 2
-    assert numbers(consume(node)) == list(range(10))
-    assert node.turn.held_bytes == held
-    # A second reader finds it in memory.
-    assert numbers(consume(node, 4)) == list(range(4, 10))
-
-
-def test_a_stored_block_at_the_end_is_closed(node: Node, peer: Peer) -> None:
-    put(peer, b"0", b"1")
-    store(node, 0, 1)
-    put(peer, b"2")
-    assert [int(block.first) for block in stream(node).blocks] == [0, 2]
-    assert numbers(consume(node)) == [0, 1, 2]
-
-
-def test_a_reader_inside_a_block_that_is_stored_goes_on(node: Node, peer: Peer) -> None:
-    put(peer, *[b"%d" % number for number in range(10)])
-    reader = consume(node, prefetch=1)
-    got = numbers(reader)
-    store(node, 0, 4)
-    for tag in range(1, 10):
-        reader.send(method(1, "basic.ack", delivery_tag=tag))
-        got += numbers(reader)
-    assert got == list(range(10))
-
-
-def test_few_blocks_that_were_read_back_stay_in_memory(node: Node, peer: Peer) -> None:
-    put(peer, *[b"%d" % number for number in range(40)])
-    for number in range(40):
-        store(node, number, number)
-    assert node.turn.held_messages == 0
-    assert numbers(consume(node)) == list(range(40))
-    assert node.turn.held_messages == 16
-    reader = consume(node, "last")
-    assert numbers(reader) == [39]
-
-
-def test_a_timestamp_is_found_among_stored_blocks(node: Node, peer: Peer) -> None:
-    """To the message, though only the block that holds it is known before it is read."""
-    for number in range(9):
-        put(peer, b"%d" % number)
-        node.tick(10_000)
-    start = node.clock.wall_ms() // 1000 - 90
-    store(node, 3, 5)
-    for number in range(9):
-        for seconds in (start + 10 * number - 9, start + 10 * number):
-            assert numbers(consume(node, Typed("T", seconds))) == list(range(number, 9))
-    assert numbers(consume(node, "45s")) == [5, 6, 7, 8]
-
-
-@pytest.mark.parametrize("harm", [5, 50, 126], ids=["magic", "header", "checksum"])
-def test_a_damaged_chunk_is_skipped_and_told(node: Node, peer: Peer, harm: int) -> None:
-    put(peer, *[b"%d" % number for number in range(10)])
-    store(node, 2, 6, harm)
-    assert numbers(consume(node)) == [0, 1, 7, 8, 9]
-    assert len(node.turn.damaged) == 1
-    assert node.turn.damaged[0].what.startswith("stream 's': <chunk 2-6 at 77:")
-    # The block stays in memory: it is not read, and told of, for each reader.
-    assert numbers(consume(node)) == [0, 1, 7, 8, 9]
-    assert len(node.turn.damaged) == 1
-
-
-def test_a_damaged_record_is_skipped_alone(node: Node, peer: Peer) -> None:
-    put(peer, *[b"%08d" % number for number in range(10)])
-    store(node, 2, 6, -1)
-    assert numbers(consume(node)) == [0, 1, 2, 3, 4, 5, 7, 8, 9]
-    assert len(node.turn.damaged) == 1
-    assert "the messages 6" in node.turn.damaged[0].what
-
-
-def test_a_chunk_of_which_bytes_are_missing_is_skipped(node: Node, peer: Peer) -> None:
-    put(peer, *[b"%d" % number for number in range(10)])
-    ref = store(node, 0, 6)
-    file = node.disk.open(segment_path(SEGMENT))
-    file.truncate(int(ref.size) // 2)
-    file.close()
-    assert numbers(consume(node)) == [7, 8, 9]
-    assert len(node.turn.damaged) == 1
 
 
 # -- retention -------------------------------------------------------------------------------------
@@ -483,10 +376,8 @@ def test_a_reader_whose_block_went_goes_on_at_what_is_left(node: Node, stored: b
     reader = consume(node, prefetch=1)
     assert len(reader.take()) == 1
     if stored:
-        store(node, 0, 2)
+        store(node)
     put(peer, *[bytes(QUARTER)] * 9)
-    if stored:
-        node.disk.unlink(segment_path(SEGMENT))
     assert stream(node).first_offset > 2
     reader.send(method(1, "basic.ack", delivery_tag=1))
     (got,) = reader.take()
@@ -511,7 +402,7 @@ def test_a_reader_whose_block_went_waits_for_the_sync_of_what_is_left(node: Node
 def test_a_block_that_went_while_it_was_read_holds_no_memory(node: Node) -> None:
     peer = declared(node, x_max_length_bytes=CHUNK_BYTES_MAX)
     put(peer, *[bytes(QUARTER)] * 3)
-    store(node, 0, 2)
+    store(node)
     block = stream(node).blocks[0]
     stream(node).want(block)
     (wanted,) = node.turn.take_wanted()
@@ -563,9 +454,8 @@ def test_readers_miss_nothing_but_what_went(bytes_max: int | None, steps: Steps)
         elif step == "read":
             readers.append((consume(node, "first", prefetch=number % 3 + 1), []))
         elif step == "store":
-            block = queue.blocks[number % len(queue.blocks)]
-            if block.ref is None and 0 < block.count <= queue.visible_end - block.first:
-                store(node, int(block.first), int(block.first + block.count - 1))
+            queue.settle()
+            node.turn.stream_cache.bytes_max = number * QUARTER
         for reader, got in readers:
             if step == "ack" and got:
                 reader.send(method(1, "basic.ack", delivery_tag=0, multiple=True))

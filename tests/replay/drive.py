@@ -115,6 +115,7 @@ class Machine(Node):
         self.moved = 0
         self.turn.window_mask = 0
         self.turn.page_bytes = sizes.page_bytes
+        self.turn.stream_cache.bytes_max = 10 * sizes.page_bytes
         self.journal.file_bytes_max = sizes.journal_file_bytes
         self._begin()
 

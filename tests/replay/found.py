@@ -167,6 +167,10 @@ def _of_stream(node: Node, stream: Stream, found: Found) -> dict[Key, tuple[Cont
             if message is not None:
                 messages[queue_id, offset] = (content(message), 0)
         next_offset = max(next_offset, first + len(items))
+    size = sum(len(kept[2]) + len(kept[3]) for kept, _ in messages.values())
+    if not found.damages and size != stream.ready_bytes():
+        said = f"{stream.ready_bytes()} bytes, holds {size}"
+        found.wrong.append(f"stream '{stream.name}' says {said}")
     if next_offset != stream.next_offset:
         found.wrong.append(f"stream '{stream.name}' ends at {next_offset}: {stream.next_offset}")
     return messages

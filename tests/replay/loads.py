@@ -142,6 +142,19 @@ _load(
     properties=lambda acts: acts.some_priority(),
 )  # fmt: skip
 _load(
+    "deep-streams",
+    {
+        "s1": _STREAM,
+        "s2": {**_STREAM, "x-max-length-bytes": 3000, "x-stream-max-segment-size-bytes": 900},
+        "s3": {**_STREAM, "x-max-age": "2s"},
+    },
+    {"publish_one": 8, "publish_some": 12, "consume": 5, "ack_most": 8, "checkpoint": 2, "wait": 4,
+     **_MACHINE},
+    sizes=(3, 40, 40, 300),
+    loose=("s1", "s2", "s3"),
+    limits=Sizes(2500, 7000, 8, page_bytes=200),
+)  # fmt: skip
+_load(
     "priorities",
     {"q1": {"x-max-priority": 5}, "q2": {"x-max-priority": 2}},
     {"publish_one": 12, "publish_some": 3, "checkpoint": 2, "purge": 1, **_CONSUMING, **_MACHINE},

@@ -183,7 +183,9 @@ class Broker:
 
         It had them all since the last checkpoint, and they are all in memory.
         """
-        return min(self.turn.journal.bytes_since_roll, self.turn.held_bytes)
+        turn = self.turn
+        held = turn.held_bytes - turn.stream_cache.message_bytes
+        return min(turn.journal.bytes_since_roll, held)
 
     def judge_disk(self, free_bytes: i64, owed_bytes: i64 = 0) -> None:
         """Block publishers where too little stays free; let them go on with an eighth more.

@@ -140,29 +140,20 @@ class BrokerCheckpoint(CheckpointSource):
             out.close_chunk()
 
     def _hand_over_stream(self, out: CheckpointOutput, stream: Stream) -> Iterator[None]:
+        # All that came by now gets a place in a file; the commit waits until it is there.
+        stream.settle()
         queue_id = stream.queue_id
-        boundary = self.boundaries[queue_id]
         out.queue(queue_id, stream.next_offset)
         out.trim(queue_id, stream.first_offset)
-        blocks = list(stream.blocks)
-        for block in blocks:
-            if block.ref is not None:
-                out.keep(queue_id, block.ref)
+        for block in list(stream.blocks):
+            if stream.deleted:
+                return
+            ref = block.ref
+            if ref is not None and not stream.gone(block):
+                out.keep(queue_id, ref)
                 if self.compaction is not None:
                     self.compaction.note_block(stream, block)
-        for block in blocks:
-            messages = block.messages
-            if block.ref is not None or messages is None:
-                continue
-            offset: i64 = block.first
-            for message in list(messages):
-                if stream.deleted or offset >= boundary:
-                    return
-                if message is not None:
-                    out.message(queue_id, offset, message)
-                    yield
-                offset += 1
-            out.close_chunk()
+                yield
 
 
 def _queues(vhost: Vhost) -> list[Queue]:

@@ -24,6 +24,7 @@ from leveret.broker.publishers import Publishers
 from leveret.broker.queue import Queue
 from leveret.broker.restore_chunks import restore_chunks
 from leveret.broker.restore_deduplication import LearnedKeys
+from leveret.broker.restore_stream import restore_stream
 from leveret.broker.restore_users import USER_KINDS, define_user, delete_user
 from leveret.broker.source import Returned
 from leveret.broker.stream import Stream
@@ -301,9 +302,16 @@ class Restore(Replay):
     def trim(self, queue_id: i64, first_offset: i64) -> None:
         """Let a stream begin later."""
         queue = self._queue(queue_id)
-        queue.first_offset = max(queue.first_offset, first_offset)
-        for offset in [offset for offset in queue.messages if offset < first_offset]:
-            del queue.messages[offset]
+        offset = queue.first_offset
+        queue.first_offset = max(offset, first_offset)
+        messages = queue.messages
+        if first_offset - offset < len(messages):
+            while offset < first_offset:
+                messages.pop(offset, None)
+                offset += 1
+        else:
+            for held in [held for held in messages if held < first_offset]:
+                del messages[held]
 
     # -- from the snapshot ------------------------------------------------------------------------
 
@@ -324,6 +332,10 @@ class Restore(Replay):
     def verifies(self, queue_id: i64) -> bool:
         """Have the chunks of streams looked at when they are read."""
         return not self._queue(queue_id).is_stream()
+
+    def keeps_all(self, queue_id: i64) -> bool:
+        """Have messages of streams back that are not persistent."""
+        return self._queue(queue_id).is_stream()
 
     def chunk_lost(self, queue_id: i64, ref: ChunkRef) -> None:
         """Do not keep the damaged chunk: what is left of it is to be written again."""
@@ -433,11 +445,9 @@ class Restore(Replay):
         messages = [restored.messages[sequence] for sequence in sorted(restored.messages)]
         self.restored += len(messages)
         if isinstance(queue, Stream):
-            for ref in restored.chunks:
-                queue.restore_block(ref)
-            for item in messages:
-                queue.restore_message(item.sequence, item.message)
-            queue.restore_end(restored.first_offset, restored.next_sequence)
+            restore_stream(
+                queue, restored.chunks, messages, restored.first_offset, restored.next_sequence
+            )
         elif isinstance(queue, ChunkedQueue):
             if isinstance(queue, ClassicQueue):
                 queue.restore_pages(pages, restored.counts)

@@ -1,10 +1,12 @@
 """The stream: messages stay, each at an offset, and any number of consumers read them.
 
-Messages lie in blocks of at most a chunk's size.  The newest blocks are in memory; a block that a
-checkpoint wrote out is a chunk in a file and is read back when somebody wants it.  Acks are credit
-and remove nothing; retention removes whole blocks from the front.
+Messages lie in blocks of at most a chunk's size.  The newest block is in memory; one that is full,
+or that a checkpoint closes, goes to a file as a chunk and is read back when somebody wants it, so
+that a stream's length costs no memory but some 250 bytes for each block.  Acks are credit and
+remove nothing; retention removes blocks from the front.
 
-Invariants: only synced offsets are visible; offsets have no gaps; the last block is in memory.
+Invariants: only synced offsets are visible; offsets have no gaps but where damage took some; all
+blocks but the last have a place in a file; what is not seen yet is in memory.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from leveret.broker.arguments import age_seconds, int_argument, is_age
+from leveret.broker.arguments import age_seconds, is_age
 from leveret.broker.consumer import Consumer
 from leveret.broker.queue import Queue
 from leveret.broker.source import NOTHING
@@ -21,12 +23,14 @@ from leveret.broker.stream_block import Block
 from leveret.broker.stream_chunks import StreamWatcher
 from leveret.broker.stream_filter import stream_filter
 from leveret.broker.stream_reader import BlockWanted, StreamReader
+from leveret.broker.stream_retention import Retention
+from leveret.broker.stream_spill import BlockRecord, spill
+from leveret.broker.stream_time import block_in_time, offset_in_time
 from leveret.broker.turn import Damaged, Turn
 from leveret.chunk import ChunkDamaged, RecordDamaged
 from leveret.errors import NotImplementedFault, PreconditionFailed
-from leveret.limits import CHUNK_BYTES_MAX, CHUNK_RECORDS_MAX
+from leveret.limits import CHUNK_RECORDS_MAX
 from leveret.message import Message
-from leveret.store.checkpoint import NewChunk
 from leveret.store.segments import ChunkRef, check_chunk
 from leveret.wire.tables import Timestamp
 
@@ -35,9 +39,6 @@ _SECONDS_MAX: Final = 1 << 50
 
 #: No stream comes so far; a number on the wire may be greater than what 64 bits with a sign hold.
 _OFFSET_MAX: Final = 1 << 60
-
-#: Blocks of one stream that were read back from files and stay in memory for other readers.
-_LOADED_MAX: Final = 16
 
 
 @final
@@ -48,7 +49,9 @@ class Stream(Queue):
         super().__init__(turn, queue_id, name, True, False, False, arguments)
         self.keeps_all = True
         self.adds_headers = True
-        self.blocks: list[Block] = [Block(0)]
+        #: The newest block, which is in memory and has no place in a file; `blocks` ends with it.
+        self.last = Block(0)
+        self.blocks: list[Block] = [self.last]
         self.first_offset: i64 = 0
         self.next_offset: i64 = 0
         #: Offsets below it are synced; readers see no more.
@@ -57,13 +60,11 @@ class Stream(Queue):
         self.unsynced: list[tuple[i64, i64]] = []
         self.size: i64 = 0
         self.readers: dict[Consumer, StreamReader] = {}
-        self.loaded_blocks: list[Block] = []
-        #: Blocks that a checkpoint wrote before their messages were synced: in memory until then.
-        self.stored_unseen: list[Block] = []
+        #: Blocks that were written before their messages were synced: in memory until then.
+        self.unseen: list[Block] = []
         #: Who waits for more to be seen, each called once.
         self.watchers: list[StreamWatcher] = []
-        self.bytes_max: i64 = -1
-        self.age_ms_max: i64 = -1
+        self.retention = Retention()
         self.configure(arguments)
 
     @property
@@ -74,9 +75,7 @@ class Stream(Queue):
     def configure(self, merged: dict[str, object]) -> None:
         """Take the stream's arguments as its policies have changed them."""
         super().configure(merged)
-        self.bytes_max = int_argument(merged, "x-max-length-bytes")
-        age = merged.get("x-max-age")
-        self.age_ms_max = age_seconds(age) * 1000 if isinstance(age, str) else -1
+        self.retention.configure(merged)
 
     # -- writing ----------------------------------------------------------------------------------
 
@@ -95,11 +94,11 @@ class Stream(Queue):
 
     def append(self, message: Message) -> i64:
         """Put `message` at the end and nothing else (recovery)."""
-        block = self.blocks[-1]
-        full = block.count >= CHUNK_RECORDS_MAX or block.size + message.size > CHUNK_BYTES_MAX
-        if block.messages is None or block.ref is not None or (full and block.count > 0):
-            block = Block(self.next_offset)
-            self.blocks.append(block)
+        block = self.last
+        if block.count >= CHUNK_RECORDS_MAX or (
+            block.count > 0 and block.size + message.size > self.turn.page_bytes
+        ):
+            block = self.begin_block(self.next_offset)
         block.add(message)
         self.size += message.size
         self.turn.unchunked_bytes += message.size
@@ -109,6 +108,39 @@ class Stream(Queue):
         self.next_offset = offset + 1
         return offset
 
+    def begin_block(self, first: i64) -> Block:
+        """Begin a block at the end, and have the one before it written."""
+        block = Block(first)
+        self.add_block(block)
+        return block
+
+    def add_block(self, block: Block) -> None:
+        """Put a block at the end, and have the one before it written."""
+        last = self.last
+        block.timestamp_before = max(last.timestamp_before, last.timestamp_max)
+        if last.count == 0:
+            self.blocks.pop()
+        elif last.ref is None:
+            spill(self, last)
+        self.blocks.append(block)
+        self.last = block
+
+    def settle(self) -> None:
+        """Have all that came by now written, for a checkpoint."""
+        if self.last.count > 0:
+            self.begin_block(self.next_offset)
+
+    def spilled(self, block: Block, ref: ChunkRef) -> None:
+        """Hear that a block is written: journal where it lies; it need not stay in memory."""
+        block.written = True
+        if self.gone(block):
+            return
+        self.turn.journal.later(BlockRecord(self, block, ref))
+        if block.end <= self.visible_end:
+            self.turn.stream_cache.put(block)
+        else:
+            self.unseen.append(block)
+
     def synced(self, group: i64) -> None:
         """Show what the synced groups hold, then let retention look."""
         unsynced = self.unsynced
@@ -116,61 +148,52 @@ class Stream(Queue):
             self.visible_end = unsynced.pop(0)[1]
         if unsynced:
             self.turn.wait(self, unsynced[0][0])
-        if self.stored_unseen:
-            self._unload_seen()
+        if self.unseen:
+            self._see()
         self.retain()
         self.mark()
         if self.watchers:
             self._tell_watchers()
 
-    def _unload_seen(self) -> None:
-        """Let go of the memory of stored blocks that are seen by now."""
-        stored = self.stored_unseen
-        self.stored_unseen = []
-        for block in stored:
-            if block.first + block.count <= self.visible_end:
-                self._unload(block)
-            else:
-                self.stored_unseen.append(block)
+    def _see(self) -> None:
+        """Let blocks go that were written before they were synced."""
+        unseen = self.unseen
+        self.unseen = []
+        for block in unseen:
+            if block.end > self.visible_end:
+                self.unseen.append(block)
+            elif not self.gone(block):
+                self.turn.stream_cache.put(block)
 
     def retain(self) -> None:
-        """Remove whole blocks from the front that are over the size or the age allowed."""
+        """Let go of what is more than the stream is to keep."""
         blocks = self.blocks
-        dropped: i64 = 0
-        # The newest message stays: by it a reader learns where the stream has come to.
-        places: i64 = len(blocks) - (2 if blocks[-1].count == 0 else 1)
-        while dropped < places and self._expired(blocks[dropped]):
-            block = blocks[dropped]
-            self._forget(block)
-            dropped += 1
-        if dropped:
+        dropped = self.retention.over(blocks, self.size, self.visible_end, self.turn.now_ms)
+        if dropped > 0:
+            for block in blocks[:dropped]:
+                self.forget(block)
             del blocks[:dropped]
             self.first_offset = blocks[0].first
             self.turn.journal.trim(self.queue_id, self.first_offset)
 
-    def _forget(self, block: Block) -> None:
+    def gone(self, block: Block) -> bool:
+        """Tell whether a block is none of the stream's any more."""
+        return self.deleted or block.end <= self.first_offset
+
+    def forget(self, block: Block) -> None:
         """Let go of a block for good."""
+        turn = self.turn
         self.size -= block.size
-        if block.ref is None:
-            self.turn.unchunked_bytes -= block.size
+        ref = block.ref
+        if ref is None:
+            turn.unchunked_bytes -= block.size
         else:
-            self.turn.spill.use.lives(block.ref, -block.ref.count)
-        self._unload(block)
-
-    def _expired(self, block: Block) -> bool:
-        if block.first + block.count > self.visible_end:
-            return False
-        if self.bytes_max >= 0 and self.size > self.bytes_max:
-            return True
-        return self.age_ms_max >= 0 and block.timestamp_max < self.turn.now_ms - self.age_ms_max
-
-    def _unload(self, block: Block) -> None:
+            turn.spill.use.lives(ref, -ref.count)
+        turn.stream_cache.drop(block)
         if block.messages is not None:
             block.messages = None
-            self.turn.held_bytes -= block.size
-            self.turn.held_messages -= block.count
-            if block in self.loaded_blocks:
-                self.loaded_blocks.remove(block)
+            turn.held_bytes -= block.size
+            turn.held_messages -= block.count
 
     # -- blocks -----------------------------------------------------------------------------------
 
@@ -191,7 +214,7 @@ class Stream(Queue):
         """Return the block that holds `offset`, or the next one after it; None behind the last."""
         place = self.place_of(offset)
         block = self.blocks[place]
-        if offset >= block.first + block.count:
+        if offset >= block.end:
             if place + 1 >= len(self.blocks):
                 return None
             block = self.blocks[place + 1]
@@ -205,17 +228,14 @@ class Stream(Queue):
             self.turn.wanted.append(BlockWanted(self, block, ref))
 
     def loaded(self, block: Block, data: bytes) -> None:
-        """Take the chunk of `block` into memory, and let go of the one loaded longest ago."""
+        """Take the chunk of `block` into memory for a while."""
         block.wanted = False
-        gone = self.deleted or block.first + block.count <= self.first_offset
-        if gone or block.messages is not None:
+        if self.gone(block) or block.messages is not None:
             return
         block.messages = self._decoded(block, data)
         self.turn.held_bytes += block.size
         self.turn.held_messages += block.count
-        self.loaded_blocks.append(block)
-        if len(self.loaded_blocks) > _LOADED_MAX:
-            self._unload(self.loaded_blocks[0])
+        self.turn.stream_cache.put(block)
         self.mark()
 
     def _decoded(self, block: Block, data: bytes) -> list[Message | None]:
@@ -243,74 +263,6 @@ class Stream(Queue):
     def next_number(self) -> i64:
         """Return the offset that the next message gets."""
         return self.next_offset
-
-    def chunked(self, chunk: NewChunk) -> None:
-        """Let go of the memory of messages that a checkpoint wrote to a chunk.
-
-        The chunk begins and ends inside one block, which is split around it.
-        """
-        ref = chunk.ref
-        if ref.first < self.first_offset:
-            return
-        place: i64 = self.place_of(ref.first)
-        block = self.blocks[place]
-        if ref.last + 1 < block.first + block.count:
-            self.blocks.insert(place + 1, block.split(ref.last + 1))
-        if ref.first > block.first:
-            block = block.split(ref.first)
-            self.blocks.insert(place + 1, block)
-            place += 1
-        block.ref = ref
-        self.turn.spill.use.lives(ref, ref.count)
-        self.turn.unchunked_bytes -= block.size
-        if place == len(self.blocks) - 1:
-            self.blocks.append(Block(self.next_offset))
-        if block.first + block.count <= self.visible_end:
-            self._unload(block)
-        else:
-            self.stored_unseen.append(block)
-
-    def restore_block(self, ref: ChunkRef) -> None:
-        """Add a block that lies in a file (recovery, in the order of the offsets)."""
-        block = Block(ref.first)
-        block.count = ref.last - ref.first + 1
-        block.size = ref.size
-        block.timestamp_min = ref.min_timestamp
-        block.timestamp_max = ref.max_timestamp
-        block.messages = None
-        block.ref = ref
-        self.turn.spill.use.wrote(ref)
-        self.turn.spill.use.lives(ref, ref.count)
-        if self.blocks[-1].count == 0:
-            self.blocks.pop()
-        if not self.blocks:
-            self.first_offset = ref.first
-        self.blocks.append(block)
-        self.size += block.size
-        self.next_offset = ref.last + 1
-
-    def restore_message(self, offset: i64, message: Message) -> None:
-        """Add a message of the journal (recovery, in order); damage may have left a gap."""
-        if offset < self.next_offset:
-            return
-        if offset > self.next_offset:
-            self.next_offset = offset
-            if self.blocks[-1].count == 0:
-                self.blocks.pop()
-                if not self.blocks:
-                    self.first_offset = offset
-            self.blocks.append(Block(offset))
-        self.append(message)
-
-    def restore_end(self, first_offset: i64, next_offset: i64) -> None:
-        """Set where the stream begins and goes on (recovery); all of it is synced."""
-        if next_offset > self.next_offset:
-            self.next_offset = next_offset
-            self.blocks.append(Block(next_offset))
-        while len(self.blocks) > 1 and self.blocks[0].first + self.blocks[0].count <= first_offset:
-            self._forget(self.blocks.pop(0))
-        self.first_offset = max(self.blocks[0].first, first_offset)
-        self.visible_end = self.next_offset
 
     # -- reading ----------------------------------------------------------------------------------
 
@@ -362,7 +314,7 @@ class Stream(Queue):
         time_ms = self._time_of(wanted)
         if time_ms == NOTHING:
             raise PreconditionFailed(f"invalid arg 'x-stream-offset' for {where}")
-        return self._offset_at(time_ms)
+        return self.offset_near(time_ms)
 
     def _time_of(self, wanted: object) -> i64:
         """Return the time in ms that a wanted offset stands for; NOTHING where it is no time."""
@@ -372,29 +324,27 @@ class Stream(Queue):
             return max(self.turn.now_ms - age_seconds(wanted) * 1000, 0)
         return NOTHING
 
-    def _offset_at(self, timestamp_ms: i64) -> i64:
-        """Return the first offset of the first block that reaches `timestamp_ms`.
+    def offset_at(self, timestamp_ms: i64) -> i64:
+        """Return the offset of the first message taken at or after a time, else the visible end.
 
-        Within a block that is in memory the message itself is found; RabbitMQ, too, answers with
-        the start of a chunk.
+        It costs a search among the blocks and, for one in a file, a chunk that is read at once.
         """
-        for block in self.blocks:
-            if block.count > 0 and block.timestamp_max >= timestamp_ms:
-                offset = block.first
-                if block.messages is not None:
-                    for message in block.messages:
-                        if message is not None and message.timestamp_ms >= timestamp_ms:
-                            break
-                        offset += 1
-                return min(offset, self.visible_end)
-        return self.visible_end
+        offset = offset_in_time(self, timestamp_ms)
+        return max(min(offset, self.visible_end), self.first_offset)
+
+    def offset_near(self, timestamp_ms: i64) -> i64:
+        """Return where the block begins that holds the message of a time; nothing is read."""
+        offset = block_in_time(self, timestamp_ms)
+        return max(min(offset, self.visible_end), self.first_offset)
 
     def dispatch(self, limit: i64) -> bool:
         """Hand out up to `limit` messages, each consumer's share from its own place."""
         more = False
-        share: i64 = max(limit // max(len(self.consumers), 1), 1)
-        for consumer, reader in self.readers.items():
-            if reader.hand_out(consumer, share) == share:
+        # Who has no credit takes no share from the others.
+        ready = [consumer for consumer in self.consumers if consumer.ready()]
+        share: i64 = max(limit // max(len(ready), 1), 1)
+        for consumer in ready:
+            if self.readers[consumer].hand_out(consumer, share) == share:
                 more = True
         return more
 
@@ -443,7 +393,8 @@ class Stream(Queue):
     def drop(self) -> None:
         """Let go of all blocks."""
         for block in self.blocks:
-            self._forget(block)
-        self.blocks = [Block(self.next_offset)]
+            self.forget(block)
+        self.last = Block(self.next_offset)
+        self.blocks = [self.last]
         self.readers.clear()
         self._tell_watchers()

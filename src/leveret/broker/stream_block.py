@@ -2,7 +2,8 @@
 
 It is not the stream, which says when a block is written, read back and let go of.
 
-Invariants: a block without messages has a reference; its numbers hold for both places.
+Invariants: a block without messages has a reference, and its bytes are written; its numbers hold
+for both places.
 """
 
 from __future__ import annotations
@@ -11,55 +12,61 @@ from typing import final
 
 from mypy_extensions import i64
 
+from leveret.chunk import CHUNK_HEADER_BYTES, ROW_BYTES
 from leveret.message import Message
 from leveret.store.segments import ChunkRef
 
 
 @final
 class Block:
-    """Consecutive messages of a stream: in memory, in a file, or both."""
+    """Consecutive messages of a stream."""
 
     def __init__(self, first: i64) -> None:
         self.first: i64 = first
         self.count: i64 = 0
+        #: Bytes of bodies and properties.
         self.size: i64 = 0
-        self.timestamp_min: i64 = 0
+        #: When the newest message was taken, and the newest of all blocks before this one.
         self.timestamp_max: i64 = 0
+        self.timestamp_before: i64 = 0
         #: None while the messages lie only in the file; a message that was found damaged is None.
         self.messages: list[Message | None] | None = []
-        #: Where the chunk lies; None while it is in no file.
+        #: Where the chunk lies; None while it has no place in a file.
         self.ref: ChunkRef | None = None
         #: True once the bytes are where the reference says.
-        self.written = True
+        self.written = False
         self.wanted = False
+
+    @property
+    def end(self) -> i64:
+        """The offset after the last one."""
+        return self.first + self.count
 
     def add(self, message: Message) -> None:
         """Append a message to a block in memory."""
         messages = self.messages
         assert messages is not None
-        if self.count == 0:
-            self.timestamp_min = message.timestamp_ms
         self.timestamp_max = max(self.timestamp_max, message.timestamp_ms)
         messages.append(message)
         self.count += 1
         self.size += message.size
 
-    def split(self, offset: i64) -> Block:
-        """Keep what lies before `offset`, which is inside a block in memory; return the rest."""
-        messages = self.messages
-        assert messages is not None
-        place: i64 = offset - self.first
-        rest = Block(offset)
-        for message in messages[place:]:
-            if message is not None:
-                rest.add(message)
-        rest.messages = messages[place:]
-        rest.count = self.count - place
-        self.messages = messages[:place]
-        self.count = place
-        self.size -= rest.size
-        self.timestamp_max = self.timestamp_min
-        for message in self.messages:
-            if message is not None:
-                self.timestamp_max = max(self.timestamp_max, message.timestamp_ms)
-        return rest
+
+def stored_block(ref: ChunkRef) -> Block:
+    """Return a block that lies in a file."""
+    block = Block(ref.first)
+    block.count = ref.last - ref.first + 1
+    block.size = stored_size(ref)
+    block.timestamp_max = ref.max_timestamp
+    block.messages = None
+    block.ref = ref
+    block.written = True
+    return block
+
+
+def stored_size(ref: ChunkRef) -> i64:
+    """Return the bytes of bodies and properties of a stream's chunk."""
+    if ref.persistent == ref.count:
+        return ref.persistent_bytes
+    # A salvage wrote it, which counts only what is persistent.
+    return max(ref.size - CHUNK_HEADER_BYTES - ROW_BYTES * ref.count, 0)

@@ -64,7 +64,7 @@ def next_part(stream: Stream, offset: i64) -> StreamPart | None:
     block = stream.block_at(offset)
     if block is None:
         return None
-    end: i64 = block.first + block.count
+    end: i64 = block.end
     ref = block.ref
     if ref is not None and block.written and end <= stream.visible_end:
         return StreamPart(block.first, end, ref, b"")
@@ -79,11 +79,7 @@ def tail_chunk(stream: Stream, first: i64, end: i64) -> bytes:
     """Return the messages `first` to `end` - 1, which lie in one block in memory, as a chunk."""
     block = stream.block_at(first)
     messages = block.messages if block is not None else None
-    if (
-        block is None
-        or messages is None
-        or not block.first <= first < end <= block.first + block.count
-    ):
+    if block is None or messages is None or not block.first <= first < end <= block.end:
         raise ValueError("only what lies in memory can be made a chunk")
     builder = ChunkBuilder(stream.queue_id)
     offset: i64 = first

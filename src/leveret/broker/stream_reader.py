@@ -106,7 +106,7 @@ class StreamReader(MessageSource):
             if (
                 block is None
                 or self.offset < stream.first_offset
-                or not block.first <= self.offset < block.first + block.count
+                or not block.first <= self.offset < block.end
             ):
                 block = self._enter()
                 if block is None or self.offset >= stream.visible_end:
@@ -128,12 +128,19 @@ class StreamReader(MessageSource):
         self.offset = max(self.offset, stream.first_offset)
         place = stream.place_of(self.offset)
         block = stream.blocks[place]
-        if self.offset >= block.first + block.count:
+        if self.offset >= block.end:
             if place + 1 >= len(stream.blocks):
                 return None
-            block = stream.blocks[place + 1]
+            place += 1
+            block = stream.blocks[place]
             self.offset = block.first
         self.block = block
+        stream.turn.stream_cache.use(block)
+        if place + 1 < len(stream.blocks):
+            # So that the next one is there when this one is read.
+            ahead = stream.blocks[place + 1]
+            if ahead.messages is None:
+                stream.want(ahead)
         return block
 
     def take(self) -> Message:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
+from leveret.broker.stream_cache import StreamCache
 from leveret.broker.timers import NO_DEADLINE, Timers
 from leveret.limits import CHUNK_BYTES_MAX, PUBLISHER_EXPIRY_MS, SLICE_MESSAGES
 from leveret.store.damage import DamageCounts
@@ -218,6 +219,8 @@ class Turn:
         self.assembling_bytes: i64 = 0
         #: Bytes that streams hold in memory because no chunk has them yet.
         self.unchunked_bytes: i64 = 0
+        #: What streams hold in memory though chunks have it.
+        self.stream_cache = StreamCache(self)
 
     def follow(self, events: Events | None) -> None:
         """Have events noted from now on, or none."""

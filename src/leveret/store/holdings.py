@@ -269,9 +269,16 @@ class Holdings(Replay):
     def trim(self, queue_id: i64, first_offset: i64) -> None:
         """Let a stream begin later."""
         queue = self.of(queue_id)
-        queue.first_offset = max(queue.first_offset, first_offset)
-        for offset in [offset for offset in queue.messages if offset < first_offset]:
-            del queue.messages[offset]
+        offset = queue.first_offset
+        queue.first_offset = max(offset, first_offset)
+        messages = queue.messages
+        if first_offset - offset < len(messages):
+            while offset < first_offset:
+                messages.pop(offset, None)
+                offset += 1
+        else:
+            for held in [held for held in messages if held < first_offset]:
+                del messages[held]
 
     def consumer_offset(self, queue_id: i64, consumer: bytes, offset: i64) -> None:
         """Set how far a named consumer has come."""

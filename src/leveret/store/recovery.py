@@ -306,7 +306,7 @@ class Recovery:
         if chunk is None:
             self._lose_chunk(queue_id, ref)
             return 0
-        if not wanted and not _broken(chunk, self._acked.get(int(queue_id))):
+        if not wanted and not self._broken(queue_id, chunk, self._acked.get(int(queue_id))):
             chunked.add(ref.first, ref.last)
             return ref.count
         self._tell_chunk_messages(queue_id, ref, chunk, chunked)
@@ -334,7 +334,7 @@ class Recovery:
         if told is not None and told.count(ref.first, ref.last) > 0:
             return True
         chunk = self._read_chunk(queue_id, ref)
-        broken = _broken(chunk, gone) if chunk is not None else []
+        broken = self._broken(queue_id, chunk, gone) if chunk is not None else []
         if chunk is not None and not broken:
             self.report.segments_spilled.add(place[0])
             return True
@@ -362,9 +362,12 @@ class Recovery:
         """Tell the live messages of a chunk; return the sequences of those that do not check."""
         first: i64 = chunk.first
         lost: list[str] = []
+        all_kept = self._replay.keeps_all(queue_id)
         for index in range(chunk.count):
             sequence = chunk.sequence(index)
-            if not chunk.persistent(index) or (acked is not None and acked.has(sequence)):
+            if acked is not None and acked.has(sequence):
+                continue
+            if not all_kept and not chunk.persistent(index):
                 continue
             try:
                 message = chunk.message(index)
@@ -388,6 +391,19 @@ class Recovery:
         """Note messages of a chunk that do not check."""
         what = f"of queue {queue_id} the messages {', '.join(lost[:20])}"
         self._keep(Damage(ref.path, ref.position, ref.size, what, len(lost)), chunk.data)
+
+    def _broken(self, queue_id: i64, chunk: Chunk, gone: RangeSet | None) -> list[int]:
+        """Return the sequences that do not check, but for what is gone or was not to come back."""
+        broken = chunk.damaged()
+        if not broken:
+            return broken
+        all_kept = self._replay.keeps_all(queue_id)
+        return [
+            sequence
+            for sequence in broken
+            if (all_kept or chunk.persistent(chunk.find(sequence)))
+            and (gone is None or not gone.has(sequence))
+        ]
 
     def _lose_chunk(self, queue_id: i64, ref: ChunkRef) -> None:
         """Let the broker write the messages anew, and the journal tell what it still can."""
@@ -484,15 +500,6 @@ class Recovery:
             file.close()
         self.bytes_read += len(data)
         return data
-
-
-def _broken(chunk: Chunk, gone: RangeSet | None) -> list[int]:
-    """Return the sequences that do not check, but for what is gone or was not to come back."""
-    return [
-        sequence
-        for sequence in chunk.damaged()
-        if chunk.persistent(chunk.find(sequence)) and (gone is None or not gone.has(sequence))
-    ]
 
 
 @final

@@ -119,6 +119,10 @@ class Replay(ABC):
         """Tell whether the queue's newest chunks are to be looked at now, not when read."""
         return True
 
+    def keeps_all(self, queue_id: i64) -> bool:
+        """Tell whether messages that are not persistent come back too: those of a stream."""
+        return False
+
     def chunk_lost(self, queue_id: i64, ref: ChunkRef) -> None:  # noqa: B027
         """Learn that the chunk just told is damaged: neither it nor a later one is to be kept.
 
