@@ -81,7 +81,7 @@ clean: ## remove what the targets made
 
 .venv/.spark: .venv/.deps
 	@echo ".venv: installing PySpark and a Java (450 MB, once)"
-	@.venv/bin/python tools/requirements.py spark jdk > .venv/requirements-spark.txt
+	@.venv/bin/python tools/requirements.py spark jdk delta iceberg > .venv/requirements-spark.txt
 	@.venv/bin/python $(PIP) install -r .venv/requirements-spark.txt
 	@touch $@
 

@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 
 from leveret.client import BasicProperties
 from leveret.spark.columns import BatchBuilder
-from leveret.spark.schema import row_schema
+from leveret.spark.schema import default_schema
 
 BATCH_ROWS: Final = 10_000
 BODY_BYTES: Final = 100
@@ -38,7 +38,7 @@ class ArrowMemorySource(DataSource):
 
     def schema(self) -> StructType:
         """Return the columns of a stream."""
-        return row_schema(include_headers=True)
+        return default_schema("leveret", include_headers=True)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader."""

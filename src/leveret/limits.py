@@ -307,6 +307,13 @@ EVENT_STREAM_BYTES: Final = 1 << 30
 #: messages at once, must not fill the memory with what it says of itself.
 EVENTS_PER_TURN_MAX: Final = 16_384
 
+#: A file of a lake's table is closed at so many bytes of Arrow (Parquet makes a third of them); its
+#: row groups hold so many rows, so that a reader skips by their statistics; and a task writes to so
+#: many files at once: each buffers a row group.
+LAKE_FILE_BYTES: Final = 512 * 1024 * 1024
+LAKE_ROW_GROUP_ROWS: Final = 131_072
+LAKE_FILES_OPEN_MAX: Final = 64
+
 #: An Arrow batch is closed at either of these (measured in rows/s: 1,000 a batch 2.0 M, 10,000
 #: 2.3 M, 50,000 2.7 M); one larger message makes a larger batch.
 SPARK_BATCH_RECORDS: Final = 10_000

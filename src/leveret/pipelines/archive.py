@@ -1,30 +1,43 @@
-"""A stream to Parquet files, exactly once: each message is in the archive once, whatever fails.
+"""Streams to a lake, exactly once: each message is in the archive once, whatever fails.
 
-Spark's own file sink does it: a batch's offsets are in the checkpoint before it is read, its files
-count only once the sink's log names them, and a batch that was cut short is read again over the
-same offsets.  So an archive and its checkpoint belong together: the sink knows batches by number
-only, and with a new checkpoint would skip as many as it has.  That is refused at the start.
+As Parquet, which is the default, Spark's own file sink does it: a batch's offsets are in the
+checkpoint before it is read, its files count only once the sink's log names them, and a batch that
+was cut short is read again over the same offsets.  As a Delta or Iceberg table each batch is one
+commit of the table, which knows the batch's number (`lakes/`).
 
-Files lie in `stream=<name>/date=<day>`.  The day is that of the broker's timestamp, else (RabbitMQ
-gives none) of the publisher's, else the day of archiving.
+An archive and its checkpoint belong together: the sinks know batches by number only, and with a new
+checkpoint would skip as many as they have, or take all again.  That is refused at the start.
+
+Rows are filed by stream and day, or hour too.  The time is that of the broker, else (RabbitMQ gives
+none) of the publisher, else of archiving.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from leveret.pipelines.source import DATE_COLUMN, STREAM_COLUMN, stream_options
+from leveret.pipelines.lakes import FORMATS as LAKES
+from leveret.pipelines.lakes import LakeOptions, open_lake
+from leveret.pipelines.progress import Say, follow
+from leveret.pipelines.refusals import JobError, one_of
+from leveret.pipelines.source import (
+    DATE_COLUMN,
+    HOUR_COLUMN,
+    PARTITION_COLUMNS,
+    stream_options,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 #: Under the archive unless said otherwise; Spark does not read what begins with an underscore.
 CHECKPOINT: Final = "_checkpoint"
@@ -37,11 +50,16 @@ _PROGRESS_KEPT: Final = 1_000_000
 _PROGRESS_SETTING: Final = "spark.sql.streaming.numRecentProgressUpdates"
 
 
+#: What an archive can be, and how finely it is filed.
+FORMATS: Final = ("parquet", *LAKES)
+PARTITIONS: Final = ("date", "hour")
+
+
 @dataclass(frozen=True, slots=True)
 class ArchiveResult:
-    """What one run has archived: `records` messages, the last of them before `next_offset`.
+    """What one run has archived: `records` messages, each stream's last before its next offset.
 
-    `next_offset` is None when there was nothing to look at.
+    `next_offset` is that of a single stream; None when there was nothing to look at, or several.
     """
 
     path: str
@@ -49,27 +67,36 @@ class ArchiveResult:
     records: int
     batches: int
     next_offset: int | None
+    next_offsets: Mapping[str, int]
 
 
 def archive(
     spark: SparkSession,
     uri: str,
-    stream: str,
+    stream: str | Sequence[str],
     path: str | Path,
     *,
+    format: str = "parquet",
+    partition_by: str = "date",
+    table: str = "",
+    catalog: str = "",
     checkpoint: str | Path | None = None,
     password_env: str | None = None,
     max_offsets_per_trigger: int = BATCH_RECORDS,
     compression: str = "zstd",
     options: Mapping[str, str] | None = None,
+    progress: Say | None = None,
 ) -> ArchiveResult:
-    """Archive what a stream holds now and was not archived yet; return what that was.
+    """Archive what streams hold now and was not archived yet; return what that was.
 
-    The first run starts at the earliest message, every later one where the last ended.  `options`
-    are further options of the data source, such as `failOnDataLoss`.
+    The first run starts at the earliest message, every later one where the last ended.  `format` is
+    `parquet`, `delta` or `iceberg`; of an Iceberg table `table` is the name and `catalog` one of
+    pyiceberg's configuration.  `partition_by` is `date` or `hour`.  `options` are further options
+    of the data source, such as `failOnDataLoss`.
 
-    Raises: ValueError for a checkpoint that is not the archive's; StreamingQueryException, whose
-    text holds the cause.
+    Raises: JobError (a ValueError) for what makes no sense, such as a checkpoint that is not the
+    archive's; ImportError without the format's package; StreamingQueryException, whose text holds
+    the cause.
     """
     with _counting(spark):
         query = start_archive(
@@ -77,6 +104,10 @@ def archive(
             uri,
             stream,
             path,
+            format=format,
+            partition_by=partition_by,
+            table=table,
+            catalog=catalog,
             checkpoint=checkpoint,
             password_env=password_env,
             max_offsets_per_trigger=max_offsets_per_trigger,
@@ -84,16 +115,20 @@ def archive(
             options=options,
             trigger={"availableNow": True},
         )
-    query.awaitTermination()
+    follow(query, progress)
     return _result(query, str(path), stream)
 
 
 def start_archive(
     spark: SparkSession,
     uri: str,
-    stream: str,
+    stream: str | Sequence[str],
     path: str | Path,
     *,
+    format: str = "parquet",
+    partition_by: str = "date",
+    table: str = "",
+    catalog: str = "",
     checkpoint: str | Path | None = None,
     password_env: str | None = None,
     max_offsets_per_trigger: int = BATCH_RECORDS,
@@ -101,52 +136,92 @@ def start_archive(
     options: Mapping[str, str] | None = None,
     trigger: Mapping[str, str | bool] | None = None,
 ) -> StreamingQuery:
-    """Start archiving a stream and go on until stopped; `trigger` as in `DataStreamWriter`.
+    """Start archiving and go on until stopped; `trigger` as in `DataStreamWriter`.
 
     By default a batch begins every minute, because each makes at least one file.
 
-    Raises: ValueError for a checkpoint that is not the archive's.
+    Raises: as `archive`.
     """
+    one_of("format", format, FORMATS)
+    one_of("partition_by", partition_by, PARTITIONS)
+    if (table or catalog) and format != "iceberg":
+        raise JobError("table and catalog: only an Iceberg table has them")
     kept = str(checkpoint or Path(path) / CHECKPOINT)
-    _check_checkpoint(spark, str(path), kept)
     texts = {
         "startingOffsets": "earliest",
         "maxOffsetsPerTrigger": str(max_offsets_per_trigger),
-        **stream_options(uri, stream, password_env, options),
+        **_source(uri, stream, password_env, options),
     }
-    rows = spark.readStream.format("leveret").options(**texts).load()
-    writer = (
-        with_date(rows)
-        .writeStream.format("parquet")
-        .queryName(f"leveret archive {stream}")
-        .outputMode("append")
-        .partitionBy(STREAM_COLUMN, DATE_COLUMN)
-        .option("path", str(path))
-        .option("checkpointLocation", kept)
-        .option("compression", compression)
-    )
+    columns = PARTITION_COLUMNS[: 2 + PARTITIONS.index(partition_by)]
+    rows = filed(spark.readStream.format("leveret").options(**texts).load(), partition_by)
+    lake = LakeOptions(format, str(path), columns, compression, table, catalog)
+    if format == "parquet":
+        _check_checkpoint(spark, str(path), kept, there=_exists(spark, f"{path}/_spark_metadata"))
+        writer = rows.writeStream.format("parquet").partitionBy(*columns)
+        writer = writer.option("path", str(path)).option("compression", compression)
+    else:
+        writer = _to_lake(spark, rows, lake, kept)
+    writer = writer.queryName(f"leveret archive {_title(stream)}").outputMode("append")
     chosen = dict(trigger or {"processingTime": "1 minute"})
-    return writer.trigger(**chosen).start()  # type: ignore[arg-type]  # one of its overloads
+    return writer.option("checkpointLocation", kept).trigger(**chosen).start()  # type: ignore[arg-type]  # one of its overloads
 
 
-def with_date(rows: DataFrame) -> DataFrame:
-    """Return rows with the day that they are filed under; a replayed batch gets the same days."""
+def _to_lake(
+    spark: SparkSession, rows: DataFrame, options: LakeOptions, checkpoint: str
+) -> DataStreamWriter:
+    """Return the writer to a table, which is made where it is new."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    from leveret.pipelines.lakes.sink import FORMAT, LakeSink, to_options
+
+    lake = open_lake(options)
+    _check_checkpoint(spark, options.path, checkpoint, there=lake.exists())
+    lake.create(to_arrow_schema(rows.schema, timezone="UTC"))
+    spark.dataSource.register(LakeSink)
+    return rows.writeStream.format(FORMAT).options(**to_options(options))
+
+
+def _source(
+    uri: str,
+    stream: str | Sequence[str],
+    password_env: str | None,
+    options: Mapping[str, str] | None,
+) -> dict[str, str]:
+    """Return the source's options for one stream or several."""
+    if isinstance(stream, str):
+        return stream_options(uri, stream, password_env, options)
+    texts = stream_options(uri, "", password_env, options)
+    del texts["stream"]
+    return texts | {"streams": ",".join(stream)}
+
+
+def _title(stream: str | Sequence[str]) -> str:
+    return stream if isinstance(stream, str) else ", ".join(stream)
+
+
+def filed(rows: DataFrame, partition_by: str = "date") -> DataFrame:
+    """Return rows with the day (and hour) that they are filed under; the same for a replayed batch.
+
+    Days and hours are UTC in a session that `leveret.spark.session` made.
+    """
     from pyspark.sql import functions as f
 
     # In a streaming query the current time is that of the batch, kept in its checkpoint.
     moment = f.coalesce(f.col("timestamp"), f.col("properties.timestamp"), f.current_timestamp())
-    return rows.withColumn(DATE_COLUMN, f.to_date(moment))
+    rows = rows.withColumn(DATE_COLUMN, f.to_date(moment))
+    return rows.withColumn(HOUR_COLUMN, f.hour(moment)) if partition_by == "hour" else rows
 
 
-def _check_checkpoint(spark: SparkSession, path: str, checkpoint: str) -> None:
-    """Refuse to go on with an archive by a checkpoint that has never seen it.
+def _check_checkpoint(spark: SparkSession, path: str, checkpoint: str, *, there: bool) -> None:
+    """Refuse to go on with an archive that is there by a checkpoint that has never seen it.
 
-    Raises: ValueError.
+    Raises: JobError.
     """
-    if _exists(spark, f"{path}/_spark_metadata") and not _exists(spark, f"{checkpoint}/metadata"):
-        raise ValueError(
+    if there and not _exists(spark, f"{checkpoint}/metadata"):
+        raise JobError(
             f"{path} is an archive already, and {checkpoint} is not its checkpoint: with another "
-            "one messages would be left out. Name the right checkpoint or another path."
+            "one messages would be left out or be there twice. Name the right checkpoint or "
+            "another path."
         )
 
 
@@ -171,15 +246,17 @@ def _counting(spark: SparkSession) -> Iterator[None]:
         spark.conf.set(_PROGRESS_SETTING, str(before))
 
 
-def _result(query: StreamingQuery, path: str, stream: str) -> ArchiveResult:
+def _result(query: StreamingQuery, path: str, stream: str | Sequence[str]) -> ArchiveResult:
     """Return what the batches of a finished query have read."""
     progress = query.recentProgress
     batches = [p for p in progress if p.numInputRows > 0]
-    ends = [json.loads(p.sources[0].endOffset) for p in progress]
+    ends: list[dict[str, int]] = [json.loads(p.sources[0].endOffset) for p in progress]
+    offsets = ends[-1] if ends else {}
     return ArchiveResult(
         path=path,
-        stream=stream,
+        stream=_title(stream),
         records=sum(p.numInputRows for p in batches),
         batches=len(batches),
-        next_offset=ends[-1][stream] if ends else None,
+        next_offset=offsets.get(stream) if isinstance(stream, str) else None,
+        next_offsets=offsets,
     )

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from leveret.pipelines.lakes import find_lake
 from leveret.pipelines.refusals import JobError
 
 if TYPE_CHECKING:
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 #: The columns that name the directories of an archive.
 STREAM_COLUMN = "stream"
 DATE_COLUMN = "date"
+HOUR_COLUMN = "hour"
+PARTITION_COLUMNS = (STREAM_COLUMN, DATE_COLUMN, HOUR_COLUMN)
 
 
 def stream_options(
@@ -72,6 +75,22 @@ def archive_schema() -> StructType:
     return StructType([*written, *partitions, StructField(DATE_COLUMN, DateType())])
 
 
-def read_archive(spark: SparkSession, path: str | Path) -> DataFrame:
-    """Return what an archive holds: only files of finished batches."""
-    return spark.read.schema(archive_schema()).parquet(str(path))
+def read_archive(
+    spark: SparkSession, path: str | Path, *, table: str = "", catalog: str = ""
+) -> DataFrame:
+    """Return what an archive holds: Parquet, Delta or Iceberg, only files of finished batches.
+
+    `table` and `catalog` name an Iceberg table that has no catalog of its own at the path.
+
+    Raises: ImportError without the package that the table needs.
+    """
+    lake = find_lake(str(path), table, catalog)
+    reader = spark.read.schema(archive_schema())
+    if lake is None:
+        return reader.parquet(str(path))
+    uris = lake.uris()
+    if not uris:
+        return spark.createDataFrame([], archive_schema())
+    if not lake.keeps_partition_columns:
+        reader = reader.option("basePath", str(path))
+    return reader.parquet(*uris)

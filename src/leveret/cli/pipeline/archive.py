@@ -1,4 +1,4 @@
-"""`leveret pipeline archive`: what a stream holds to Parquet."""
+"""`leveret pipeline archive`: what streams hold to Parquet, Delta or Iceberg."""
 
 from __future__ import annotations
 
@@ -6,13 +6,27 @@ from typing import Annotated
 
 import typer
 
-from leveret.cli import options
+from leveret.cli import exits, options
 from leveret.cli.pipeline import running
 
 
 def archive(
-    stream: Annotated[str, typer.Argument(metavar="STREAM", help="The stream to archive.")],
+    stream: Annotated[
+        str, typer.Argument(metavar="STREAM", help="The stream, or several with commas.")
+    ],
     path: Annotated[str, typer.Argument(metavar="PATH", help="The archive, a directory.")],
+    format_: Annotated[
+        str, typer.Option("--format", metavar="FORMAT", help="parquet, delta or iceberg.")
+    ] = "parquet",
+    partition_by: Annotated[
+        str, typer.Option("--partition-by", metavar="UNIT", help="A directory a date, or an hour.")
+    ] = "date",
+    table: Annotated[
+        str, typer.Option("--table", metavar="NAME", help="The Iceberg table's name.")
+    ] = "",
+    catalog: Annotated[
+        str, typer.Option("--catalog", metavar="NAME", help="The Iceberg table's catalog.")
+    ] = "",
     checkpoint: Annotated[
         str | None,
         typer.Option("--checkpoint", metavar="DIR", help="What was archived already."),
@@ -20,14 +34,29 @@ def archive(
     master: running.Master = "local[*]",
     uri: options.Uri = options.DEFAULT_URI,
 ) -> None:
-    """Archive what a stream holds to Parquet, exactly once; a later run adds what came since."""
+    """Archive what streams hold, exactly once; a later run adds what came since."""
     with running.session("archive", master) as spark:
         from leveret.pipelines import archive as run
 
-        result = run(spark, uri, stream, path, checkpoint=checkpoint)
-    typer.echo(
-        f"{result.records} messages in {result.batches} batches; next offset {result.next_offset}"
-    )
+        try:
+            result = run(
+                spark,
+                uri,
+                stream.split(",") if "," in stream else stream,
+                path,
+                format=format_,
+                partition_by=partition_by,
+                table=table,
+                catalog=catalog,
+                checkpoint=checkpoint,
+                progress=running.say,
+            )
+        except ImportError as error:
+            raise exits.Failure(str(error), exits.UNAVAILABLE) from None
+    ends = ", ".join(f"{name} {offset}" for name, offset in sorted(result.next_offsets.items()))
+    if "," not in stream:
+        ends = str(result.next_offset)
+    typer.echo(f"{result.records} messages in {result.batches} batches; next offset {ends}")
 
 
 COMMANDS = (archive,)

@@ -1,0 +1,59 @@
+"""Tables of a lake that an archive can be: a file per format, all by one sink.
+
+`base` says what such a table is, `delta` and `iceberg` are two, `files` writes what they list and
+`sink` is Spark's side.  Plain Parquet needs none of it: Spark's own sink writes that.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from leveret.pipelines.lakes.base import Lake, LakeOptions
+
+__all__ = ["CATALOG_FILE", "FORMATS", "Lake", "LakeOptions", "find_lake", "open_lake"]
+
+#: The catalog of an Iceberg table that has one of its own, beside its data.
+CATALOG_FILE: Final = "catalog.db"
+
+FORMATS: Final = ("delta", "iceberg")
+
+
+def open_lake(options: LakeOptions) -> Lake:
+    """Return the table that the options name; it need not be there yet.
+
+    Raises: ImportError, which says what to install.
+    """
+    if options.format == "delta":
+        from leveret.pipelines.lakes.delta import DeltaLake
+
+        return DeltaLake(options)
+    from leveret.pipelines.lakes.iceberg import IcebergLake
+
+    return IcebergLake(options)
+
+
+def find_lake(path: str, table: str = "", catalog: str = "") -> Lake | None:
+    """Return the table at a path, to be read; None where plain files lie.
+
+    An Iceberg table of a catalog is named by `table` and `catalog`, not by its path.
+
+    Raises: ImportError, which says what to install.
+    """
+    format_ = ""
+    if table or catalog or (Path(path) / CATALOG_FILE).is_file():
+        format_ = "iceberg"
+    elif (Path(path) / "_delta_log").is_dir():
+        format_ = "delta"
+    elif "://" in path:
+        format_ = "delta" if _is_delta(path) else ""
+    return open_lake(LakeOptions(format_, path, (), "", table, catalog)) if format_ else None
+
+
+def _is_delta(uri: str) -> bool:
+    """Tell whether a Delta table lies at a URI."""
+    try:
+        from deltalake import DeltaTable
+    except ModuleNotFoundError:
+        return False
+    return bool(DeltaTable.is_deltatable(uri))

@@ -1,0 +1,56 @@
+"""Delta Lake by the package `deltalake` (delta-rs): no JVM code, so any Spark will do.
+
+A batch is one version of the table, with a transaction of the query in it: the version that Delta's
+own sink notes too.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from leveret.pipelines.lakes.base import File, Lake
+
+try:
+    from deltalake import CommitProperties, DeltaTable, Transaction
+    from deltalake.transaction import AddAction, RemoveAction
+except ModuleNotFoundError as error:
+    raise ImportError(f"{error}: a Delta table needs pip install 'leveret[delta]'") from error
+
+
+class DeltaLake(Lake):
+    """A Delta table at a path."""
+
+    def exists(self) -> bool:
+        """Tell whether the table is there."""
+        return bool(DeltaTable.is_deltatable(self.options.path))
+
+    def create(self, schema: pa.Schema) -> None:
+        """Make the table with these columns, if it is not there."""
+        partition_by = list(self.options.partition_by)
+        DeltaTable.create(self.options.path, schema, mode="ignore", partition_by=partition_by)
+
+    def add(self, files: Sequence[File], schema: pa.Schema, query: str, batch: int) -> bool:
+        """Add a batch's files in one commit; False when the batch is known already."""
+        table = DeltaTable(self.options.path)
+        known = table.transaction_version(query)
+        if known is not None and known >= batch:
+            return False
+        now_ms = int(time.time() * 1000)
+        actions: list[AddAction | RemoveAction] = [
+            AddAction(f.path, f.size, f.partition, now_ms, True, f.stats()) for f in files
+        ]
+        table.create_write_transaction(
+            actions,
+            "append",
+            schema,
+            list(self.options.partition_by),
+            commit_properties=CommitProperties(app_transactions=[Transaction(query, batch)]),
+        )
+        return True
+
+    def uris(self) -> list[str]:
+        """Return where the table's files lie."""
+        return [str(uri) for uri in DeltaTable(self.options.path).file_uris()]

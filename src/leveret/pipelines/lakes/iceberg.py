@@ -1,0 +1,99 @@
+"""Iceberg by the package `pyiceberg`: no JVM code, so any Spark will do.
+
+Without a catalog's name the table has one of its own, an SQLite file beside its data: good for one
+machine.  A name is one of pyiceberg's configuration (`~/.pyiceberg.yaml`, `PYICEBERG_CATALOG__…`).
+
+A batch is one snapshot; the newest batch of a query is a property of the table, set by the same
+commit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+
+from leveret.pipelines.lakes import CATALOG_FILE
+from leveret.pipelines.lakes.base import File, Lake
+from leveret.pipelines.lakes.files import location
+
+try:
+    from pyiceberg.catalog import Catalog, load_catalog
+    from pyiceberg.exceptions import NamespaceAlreadyExistsError, TableAlreadyExistsError
+    from pyiceberg.table import Table
+    from pyiceberg.transforms import IdentityTransform
+except ModuleNotFoundError as error:
+    raise ImportError(f"{error}: an Iceberg table needs pip install 'leveret[iceberg]'") from error
+
+TABLE: Final = "leveret.archive"
+
+_BATCH: Final = "leveret.batch."
+
+
+class IcebergLake(Lake):
+    """An Iceberg table; its files lie in `data/` under the path."""
+
+    keeps_partition_columns = True
+    folder = "data"
+
+    @property
+    def name(self) -> str:
+        """The table's name with its namespace."""
+        return self.options.table or TABLE
+
+    def _catalog(self) -> Catalog:
+        if self.options.catalog:
+            return load_catalog(self.options.catalog)
+        path = Path(self.options.path).absolute()
+        path.mkdir(parents=True, exist_ok=True)
+        return load_catalog(
+            "leveret",
+            type="sql",
+            uri=f"sqlite:///{path / CATALOG_FILE}",
+            warehouse=path.as_uri(),
+        )
+
+    def exists(self) -> bool:
+        """Tell whether the table is there."""
+        own = not self.options.catalog
+        if own and not (Path(self.options.path) / CATALOG_FILE).exists():
+            return False
+        return bool(self._catalog().table_exists(self.name))
+
+    def create(self, schema: pa.Schema) -> None:
+        """Make the table with these columns, if it is not there."""
+        catalog = self._catalog()
+        with contextlib.suppress(NamespaceAlreadyExistsError):
+            catalog.create_namespace(self.name.rpartition(".")[0])
+        try:
+            table = catalog.create_table(self.name, schema, location=self._uri())
+        except TableAlreadyExistsError:
+            return
+        with table.update_spec() as spec:
+            for column in self.options.partition_by:
+                spec.add_field(column, IdentityTransform(), column)
+
+    def add(self, files: Sequence[File], schema: pa.Schema, query: str, batch: int) -> bool:
+        """Add a batch's files in one commit; False when the batch is known already."""
+        table: Table = self._catalog().load_table(self.name)
+        known = table.properties.get(_BATCH + query)
+        if known is not None and int(known) >= batch:
+            return False
+        base = self._uri()
+        with table.transaction() as transaction:
+            transaction.add_files([f"{base}/{f.path}" for f in files], check_duplicate_files=False)
+            transaction.set_properties({_BATCH + query: str(batch)})
+        return True
+
+    def _uri(self) -> str:
+        """Return the table's place as a URI."""
+        path = self.options.path
+        return path.rstrip("/") if "://" in path else Path(location(path)[1]).as_uri()
+
+    def uris(self) -> list[str]:
+        """Return where the table's files lie."""
+        table = self._catalog().load_table(self.name)
+        return [task.file.file_path for task in table.scan().plan_files()]

@@ -1,0 +1,112 @@
+"""Spark's side of a table: executors write files, the driver's commit lists them.
+
+The commit of a micro-batch is one commit of the table, with the query's id and the batch's number
+in it; after a crash Spark repeats the batch, and a table that knows it takes nothing twice: the
+files of the second time are in no table, as those of a failed batch are.  The id comes from the
+tasks: it belongs to the query's checkpoint.
+
+Spark makes the writer anew for each batch and pickles it: it holds nothing but options.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from leveret.pipelines.lakes import LakeOptions, open_lake
+from leveret.pipelines.lakes.base import File
+from leveret.pipelines.lakes.files import PartitionedFiles
+
+FORMAT: Final = "leveret_lake"
+
+#: Where Spark tells a task which query it works for.
+QUERY_PROPERTY: Final = "sql.streaming.queryId"
+
+
+@dataclass(frozen=True)
+class Written(WriterCommitMessage):
+    """What one task has written, and for which query."""
+
+    query: str
+    files: tuple[File, ...]
+
+
+def to_options(options: LakeOptions) -> dict[str, str]:
+    """Return the options as Spark carries them."""
+    return {
+        "format": options.format,
+        "path": options.path,
+        "partitionBy": json.dumps(options.partition_by),
+        "compression": options.compression,
+        "table": options.table,
+        "catalog": options.catalog,
+    }
+
+
+class LakeSink(DataSource):
+    """The sink `leveret_lake`; `archive` registers and uses it."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name of the format."""
+        return FORMAT
+
+    def streamWriter(  # noqa: N802  Spark's name
+        self, schema: StructType, overwrite: bool
+    ) -> DataSourceStreamArrowWriter:
+        """Return the writer of a batch."""
+        raw = self.options
+        options = LakeOptions(
+            format=raw["format"],
+            path=raw["path"],
+            partition_by=tuple(json.loads(raw["partitionBy"])),
+            compression=raw["compression"],
+            table=raw["table"],
+            catalog=raw["catalog"],
+        )
+        return LakeWriter(options, to_arrow_schema(schema, timezone="UTC"))
+
+
+class LakeWriter(DataSourceStreamArrowWriter):
+    """Writes one batch."""
+
+    def __init__(self, options: LakeOptions, schema: pa.Schema) -> None:
+        self._options = options
+        self._schema = schema
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """Write a task's rows to files."""
+        context = TaskContext.get()
+        query = context.getLocalProperty(QUERY_PROPERTY) if context is not None else None
+        lake = open_lake(self._options)
+        files = PartitionedFiles(
+            self._options.path,
+            self._options.partition_by,
+            self._options.compression,
+            keep=lake.keeps_partition_columns,
+            folder=lake.folder,
+        )
+        return Written(query or "", tuple(files.write(iterator)))
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """List the files of all tasks in the table."""
+        written = [message for message in messages if isinstance(message, Written)]
+        files = [file for message in written for file in message.files]
+        if not files:
+            return
+        open_lake(self._options).add(files, self._schema, written[0].query, batchId)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Leave the files where they are: the commit that failed may have listed them."""
