@@ -1,0 +1,252 @@
+"""A long stream: publish rate, memory, disk, restarts, times that are found, and slow readers.
+
+    .venv/bin/python bench/stream.py [--messages 100000000] [--size 100] [--json]
+
+Persistent messages go to one stream, each confirmed after its sync, in rounds.  After each round
+the resident set of the broker's process is looked at.  Then the broker is killed and started,
+stopped and started, and read: from times all along it to the first message, which must not be of
+the second before, and from the front on by one reader, alone and beside others that
+stand still at places of their own.
+
+100,000,000 messages of 100 bytes take 17 GB of disk, and as much as the journal besides.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import backlog
+import sides
+
+from broker_process import BrokerProcess
+from leveret.client import Timestamp, blocking
+
+STREAM: Final = "bench-stream"
+ARGUMENTS: Final = {"x-queue-type": "stream"}
+
+#: Messages that a round publishes.
+ROUND: Final = 5_000_000
+
+#: Times that are looked for, and messages that a reader reads.
+TIMES: Final = 50
+READ: Final = 200_000
+
+#: Readers that stand still meanwhile.
+SLOW: Final = 100
+
+PREFETCH: Final = 2000
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure in the report, and what is asked of it."""
+
+    name: str
+    title: str
+    unit: str
+    at_most: float = 0.0
+
+    def line(self, value: float) -> str:
+        """Return the figure as a line of text."""
+        wanted = f" (at most {self.at_most:,.0f})" if self.at_most else ""
+        digits = 2 if self.unit in ("s", "ms") else 0
+        return f"{self.title}: {value:,.{digits}f} {self.unit}{wanted}"
+
+
+FIGURES: Final = [
+    Figure("published", "published and confirmed", "msg/s"),
+    Figure("first_round", "in the first round", "msg/s"),
+    Figure("last_round", "in the last round", "msg/s"),
+    Figure("growth_first", "memory grown after the first round by", "MB"),
+    Figure("growth", "memory grown in the end by", "MB"),
+    Figure("peak_growth", "and at most by", "MB"),
+    Figure("disk", "on disk", "MB"),
+    Figure("killed", "killed and ready again", "s"),
+    Figure("killed_growth", "memory above that of the empty broker then", "MB"),
+    Figure("stopped", "SIGTERM to the end of the process", "s"),
+    Figure("started", "started after that", "s"),
+    Figure("started_growth", "memory above that of the empty broker then", "MB"),
+    Figure("find_median", "from a time to its first message, median", "ms", at_most=10),
+    Figure("find_max", "and at most", "ms"),
+    Figure("read", "read from the front on by one reader", "msg/s"),
+    Figure("read_beside", f"the same beside {SLOW} that stand still", "msg/s"),
+    Figure("read_peak", "memory meanwhile at most, above that of the empty broker", "MB"),
+]
+
+
+def measure(directory: Path, messages: int, size: int, each: int) -> dict[str, float]:
+    """Return the figures of one run on an empty data directory, by name."""
+    found: dict[str, float] = {}
+    with BrokerProcess(directory) as broker:
+        empty = backlog.resident(broker.pid)
+
+        def growth(bytes_held: int) -> float:
+            return (bytes_held - empty) / 1e6
+
+        backlog.forget_peak(broker.pid)
+        began = time.time()
+        rates, grown = publish(broker, messages, size, each)
+        ended = time.time()
+        found["published"] = messages / sum(count / rate for count, rate in rates)
+        found["first_round"], found["last_round"] = rates[0][1], rates[-1][1]
+        found["growth_first"], found["growth"] = growth(grown[0]), growth(grown[-1])
+        found["peak_growth"] = growth(backlog.peak(broker.pid))
+        found["disk"] = backlog.disk_bytes(directory) / 1e6
+        broker.kill()
+        found["killed"] = start(broker)
+        found["killed_growth"] = growth(backlog.resident(broker.pid))
+        check_count(broker, messages)
+        now = time.monotonic()
+        code = broker.terminate()
+        found["stopped"] = time.monotonic() - now
+        if code != 0:
+            raise RuntimeError(f"the broker stopped with exit code {code}\n{broker.output}")
+        found["started"] = start(broker)
+        found["started_growth"] = growth(backlog.resident(broker.pid))
+        check_count(broker, messages)
+        taken = find(broker, began, ended)
+        found["find_median"], found["find_max"] = statistics.median(taken), max(taken)
+        backlog.forget_peak(broker.pid)
+        count = min(READ, messages // 2)
+        found["read"] = read(broker, count)
+        with ExitStack() as slow:
+            stand_still(broker, slow, messages)
+            found["read_beside"] = read(broker, count)
+        found["read_peak"] = growth(backlog.peak(broker.pid))
+    return found
+
+
+def publish(
+    broker: BrokerProcess, messages: int, size: int, each: int
+) -> tuple[list[tuple[int, float]], list[int]]:
+    """Publish in rounds; return of each its messages and confirms per second, and the memory."""
+    side = sides.Side("Leveret", broker.port)
+    _, generator = sides.cores("all")
+    rates: list[tuple[int, float]] = []
+    held: list[int] = []
+    left = messages
+    while left > 0:
+        count = min(each, left)
+        left -= count
+        flags = ["-P", "1", "-C", "0", "-c", str(backlog.WINDOW), "-d", "-k", "-x", "stream"]
+        flags += ["-s", str(size), "-n", str(count)]
+        figures = sides.generate(side, flags, STREAM, backlog.SECONDS_MAX, generator)
+        rates.append((count, figures["confirmed"]))
+        held.append(backlog.resident(broker.pid))
+        told = f"{messages - left:,} at {rates[-1][1]:,.0f} msg/s, {held[-1] / 1e6:.0f} MB"
+        print(told, file=sys.stderr, flush=True)
+    return rates, held
+
+
+def start(broker: BrokerProcess) -> float:
+    """Start the broker; return the seconds until it is ready."""
+    began = time.monotonic()
+    broker.start()
+    return time.monotonic() - began
+
+
+def dial(broker: BrokerProcess) -> blocking.Connection:
+    """Return a connection to the broker."""
+    return blocking.connect(f"amqp://guest:guest@localhost:{broker.port}/")
+
+
+def check_count(broker: BrokerProcess, messages: int) -> None:
+    """Check that every message is there."""
+    with dial(broker) as connection:
+        declared = connection.channel().queue_declare(
+            STREAM, durable=True, passive=True, arguments=ARGUMENTS
+        )
+    if declared.message_count != messages:
+        raise RuntimeError(f"{declared.message_count:,} messages of {messages:,} are there")
+
+
+def find(broker: BrokerProcess, began: float, ended: float) -> list[float]:
+    """Return the ms from each of some times to the message that was taken first in that second."""
+    seconds = range(int(began) + 1, int(ended) + 1)
+    taken: list[float] = []
+    with dial(broker) as connection:
+        channel = connection.channel()
+        channel.qos(prefetch_count=1)
+        for number in range(TIMES):
+            second = seconds[len(seconds) * number // TIMES]
+            now = time.monotonic()
+            consumer = channel.consume(
+                STREAM,
+                arguments={"x-stream-offset": Timestamp(second)},
+                inactivity_timeout=10,
+            )
+            message = next(iter(consumer))
+            taken.append((time.monotonic() - now) * 1000)
+            message.ack()
+            consumer.cancel()
+            if int(str(message.headers["x-stream-timestamp"])) < second * 1000:
+                raise RuntimeError(f"a message before the second {second} came")
+    return taken
+
+
+def read(broker: BrokerProcess, count: int) -> float:
+    """Read so many messages from the front on; return how many came per second."""
+    with dial(broker) as connection:
+        channel = connection.channel()
+        channel.qos(prefetch_count=PREFETCH)
+        consumer = channel.consume(
+            STREAM, arguments={"x-stream-offset": "first"}, inactivity_timeout=30
+        )
+        began = time.monotonic()
+        for number, message in enumerate(consumer):
+            if message.headers["x-stream-offset"] != number:
+                raise RuntimeError(f"{message.headers['x-stream-offset']} came, not {number}")
+            message.ack()
+            if number == count - 1:
+                return count / (time.monotonic() - began)
+    raise RuntimeError(f"fewer than {count:,} messages came")
+
+
+def stand_still(broker: BrokerProcess, slow: ExitStack, messages: int) -> None:
+    """Begin to consume at many places, and take one message of each."""
+    connection = slow.enter_context(dial(broker))
+    channel = connection.channel()
+    channel.qos(prefetch_count=1)
+    for number in range(SLOW):
+        consumer = channel.consume(
+            STREAM,
+            arguments={"x-stream-offset": messages // SLOW * number},
+            inactivity_timeout=30,
+        )
+        next(iter(consumer))
+
+
+def main() -> int:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--messages", type=int, default=100_000_000)
+    parser.add_argument("--size", type=int, default=100, help="bytes of a body")
+    parser.add_argument("--round", type=int, default=ROUND, help="messages of a round")
+    parser.add_argument("--dir", type=Path, default=Path(tempfile.gettempdir()))
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    sides.build_generator()
+    load = os.getloadavg()[0]
+    with tempfile.TemporaryDirectory(prefix="bench-stream-", dir=options.dir) as directory:
+        found = measure(Path(directory), options.messages, options.size, options.round)
+    if options.json:
+        print(json.dumps(found, indent=2))
+        return 0
+    print(f"{sides.version(sys.executable)}, load {load:.2f} before")
+    print(f"{options.messages:,} messages of {options.size} bytes in one stream")
+    print("\n".join(figure.line(found[figure.name]) for figure in FIGURES))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
