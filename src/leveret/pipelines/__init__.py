@@ -1,22 +1,30 @@
 """Spark jobs over what went through the broker, each a function of a session.
 
-`archive` writes a stream to Parquet, `report` tells what traffic a stream or an archive holds.  The
-command line calls these functions; nothing here parses arguments or prints.
+`archive` writes a stream to Parquet, `report` tells what traffic a stream or an archive holds,
+`route` where it would go in a topology.  The command line calls these functions; nothing here
+parses arguments or prints.
 """
 
 from __future__ import annotations
 
 from leveret.pipelines.archive import ArchiveResult, archive, start_archive
 from leveret.pipelines.report import Report, Traffic, report, traffic
+from leveret.pipelines.route import Routes, route, routed
 from leveret.pipelines.source import read_archive
+from leveret.pipelines.topology import Topology, read_topology
 
 __all__ = [
     "ArchiveResult",
     "Report",
+    "Routes",
+    "Topology",
     "Traffic",
     "archive",
     "read_archive",
+    "read_topology",
     "report",
+    "route",
+    "routed",
     "start_archive",
     "traffic",
 ]

@@ -52,12 +52,14 @@ FAST: Final = {
 def session(
     app_name: str = "leveret",
     *,
-    master: str = "local[*]",
+    master: str | None = "local[*]",
     memory: str = "1g",
     fast: bool = False,
     config: Mapping[str, str] | None = None,
 ) -> SparkSession:
     """Return a Spark session; `memory` is the driver's, `fast` is for short runs and tests.
+
+    Without a `master` it is what spark-submit was told, whose other settings stay too.
 
     `config` are Spark settings that win over those of this function.
 
@@ -68,7 +70,7 @@ def session(
     except ModuleNotFoundError as error:
         raise ImportError(f"{error}: install PySpark by pip install 'leveret[spark]'") from error
 
-    local = master.startswith("local")
+    local = master is not None and master.startswith("local")
     _prepare_environment(local)
     settings = dict(COMMON)
     if local:
@@ -76,7 +78,9 @@ def session(
     if fast:
         settings |= FAST
     settings |= config or {}
-    builder = SparkSession.builder.appName(app_name).master(master)
+    builder = SparkSession.builder.appName(app_name)
+    if master is not None:
+        builder = builder.master(master)
     for key, value in settings.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()

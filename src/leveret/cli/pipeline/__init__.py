@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import typer
 
-from leveret.cli.pipeline import archive, report
+from leveret.cli.pipeline import archive, report, route
 
-MODULES = (archive, report)
+MODULES = (archive, report, route)
 
 
 def app() -> typer.Typer:

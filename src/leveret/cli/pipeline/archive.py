@@ -31,7 +31,7 @@ def archive(
         str | None,
         typer.Option("--checkpoint", metavar="DIR", help="What was archived already."),
     ] = None,
-    master: running.Master = "local[*]",
+    master: running.Master = None,
     uri: options.Uri = options.DEFAULT_URI,
 ) -> None:
     """Archive what streams hold, exactly once; a later run adds what came since."""

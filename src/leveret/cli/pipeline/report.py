@@ -6,27 +6,22 @@ from typing import Annotated
 
 import typer
 
-from leveret.cli import exits, options
+from leveret.cli import options
 from leveret.cli.pipeline import running
 
 
 def report(
-    stream: Annotated[
-        str | None, typer.Option("--stream", metavar="STREAM", help="Report on this stream.")
-    ] = None,
-    path: Annotated[
-        str | None, typer.Option("--path", metavar="PATH", help="Report on this archive.")
-    ] = None,
+    stream: running.Stream = None,
+    path: running.Archive = None,
     window: Annotated[
         str, typer.Option("--window", metavar="SPAN", help="The length of a window.")
     ] = "1 minute",
     html: running.Html = None,
-    master: running.Master = "local[*]",
+    master: running.Master = None,
     uri: options.Uri = options.DEFAULT_URI,
 ) -> None:
     """Report the traffic of a stream or an archive, by exchange, routing key and window."""
-    if stream is None and path is None:
-        raise exits.Failure("name a --stream, or an archive by --path", exits.USAGE)
+    running.need_source(stream, path)
     with running.session("report", master) as spark:
         from leveret.pipelines import report as run
 

@@ -6,6 +6,7 @@ Progress goes to standard error and results to standard output, so that a result
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,7 +21,19 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Master = Annotated[
-    str, typer.Option("--master", metavar="MASTER", help="Where Spark runs: `local[*]`, a cluster.")
+    str | None,
+    typer.Option(
+        "--master",
+        metavar="MASTER",
+        help="Where Spark runs; `local[*]`, or what spark-submit says, unless given.",
+    ),
+]
+
+Stream = Annotated[str | None, typer.Option("--stream", metavar="STREAM", help="Read this stream.")]
+
+Archive = Annotated[
+    str | None,
+    typer.Option("--path", metavar="PATH", help="Read this archive; --stream chooses one of it."),
 ]
 
 Html = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write the page there.")]
@@ -35,8 +48,14 @@ def say(line: str) -> None:
     typer.echo(line, err=True)
 
 
+def need_source(stream: str | None, path: str | None) -> None:
+    """Check that there is something to read, before Spark starts.  Raises: Failure."""
+    if stream is None and path is None:
+        raise exits.Failure("name a --stream, or an archive by --path", exits.USAGE)
+
+
 @contextmanager
-def session(name: str, master: str) -> Iterator[SparkSession]:
+def session(name: str, master: str | None) -> Iterator[SparkSession]:
     """Give a Spark session for one job.  Raises: Failure, also for what the job raises."""
     if importlib.util.find_spec("pyspark") is None:
         text = "a pipeline needs PySpark: pip install 'leveret[spark,jdk]'"
@@ -47,7 +66,7 @@ def session(name: str, master: str) -> Iterator[SparkSession]:
     from leveret.spark.java import JavaError
 
     try:
-        spark = make(f"leveret {name}", master=master, fast=True)
+        spark = make(f"leveret {name}", master=_master(master), fast=not _submitted())
     except JavaError as error:
         raise exits.Failure(str(error), exits.UNAVAILABLE) from None
     try:
@@ -58,6 +77,16 @@ def session(name: str, master: str) -> Iterator[SparkSession]:
         raise exits.Failure(cause(error), exits.UNAVAILABLE) from None
     finally:
         spark.stop()
+
+
+def _submitted() -> bool:
+    """Tell whether spark-submit has started this process, and the JVM with it."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def _master(given: str | None) -> str | None:
+    """Return where Spark is to run; None leaves it to spark-submit."""
+    return given if given is not None or _submitted() else "local[*]"
 
 
 def cause(error: Exception) -> str:

@@ -1,0 +1,66 @@
+"""`leveret pipeline route`: where recorded traffic would go in a topology."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from leveret.cli import options
+from leveret.cli.pipeline import running
+
+
+def route(
+    definitions: Annotated[
+        Path, typer.Argument(metavar="DEFINITIONS", help="The topology: a definitions file.")
+    ],
+    stream: running.Stream = None,
+    path: running.Archive = None,
+    against: Annotated[
+        Path | None,
+        typer.Option("--against", metavar="DEFINITIONS", help="Compare with this topology."),
+    ] = None,
+    vhost: Annotated[
+        str | None, typer.Option("--vhost", metavar="VHOST", help="Which vhost of the files.")
+    ] = None,
+    sizes: Annotated[bool, typer.Option("--sizes", help="Read bodies too, and count bytes.")] = (
+        False
+    ),
+    html: running.Html = None,
+    master: running.Master = None,
+    uri: options.Uri = options.DEFAULT_URI,
+) -> None:
+    """Tell which queue of a topology would get what of a stream's or an archive's messages."""
+    running.need_source(stream, path)
+    with running.session("route", master) as spark:
+        from leveret.pipelines import route as run
+
+        found = run(
+            spark,
+            definitions,
+            vhost=vhost,
+            against=against,
+            uri=uri if path is None else None,
+            stream=stream,
+            path=path,
+            sizes=sizes,
+            html_path=html,
+            progress=running.say,
+        )
+    typer.echo(
+        f"{found.messages} messages of {found.keys} keys; {found.unroutable_messages} unroutable; "
+        f"{len(found.unused)} of {len(found.bindings)} bindings unused"
+    )
+    if found.against is not None:
+        typer.echo(f"{found.moved_messages} messages go elsewhere than in {found.against}")
+    for load in found.queues:
+        change = "" if found.against is None else f"\t{load.messages - load.before:+d}"
+        typer.echo(f"{load.messages}\t{load.queue}{change}{'  hot' if load.hot else ''}")
+    for lost in found.unroutable:
+        typer.echo(f"{lost.messages}\t{lost.reason}: {lost.exchange}\t{lost.routing_key}")
+    for binding in found.unused:
+        typer.echo(f"0\tunused: {binding}")
+
+
+COMMANDS = (route,)

@@ -1,0 +1,270 @@
+"""The exchange types as a routing job has them: bindings by number, matched by the broker's code.
+
+The trie, the headers matcher and the hash ring are the broker's own (`leveret.routing`).  What is
+here says, for each type, what of a binding goes in and what of a message is looked at, as the files
+of `broker.exchanges` do.
+
+Invariant: a matcher is used by one thread at a time, as the trie is.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from leveret.pipelines.topology import Binding, Exchange, TopologyError
+from leveret.routing.headers import HeadersMatcher
+from leveret.routing.ring import HashRing, ring_hash
+from leveret.routing.topic import TopicTrie
+
+_HASH_PROPERTIES: Final = ("correlation_id", "message_id", "timestamp")
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """What routing looks at in a message.
+
+    `properties` are those that a hash exchange may ask for, as text.
+    """
+
+    exchange: str
+    routing_key: str
+    headers: Mapping[str, str | None] = field(default_factory=dict)
+    properties: Mapping[str, str | None] = field(default_factory=dict)
+
+
+class Matcher(ABC):
+    """The bindings of one exchange, by their numbers, and which of them match."""
+
+    #: False where keys mean nothing: several keys of a message count as the first.
+    looks_at_keys = True
+
+    #: True where keys are matched by words, so that a vhost may ask for strict ones.
+    has_patterns = False
+
+    def __init__(self, exchange: Exchange) -> None:
+        self.exchange = exchange
+
+    @abstractmethod
+    def add(self, number: int, binding: Binding) -> None:
+        """Take a binding.  Raises: AmqpError, TopologyError for one that there cannot be."""
+
+    @abstractmethod
+    def match(self, key: str, message: Traffic) -> list[int]:
+        """Return the bindings that match."""
+
+    def share(self) -> float:
+        """Return the part of the messages that each match gets."""
+        return 1.0
+
+    def header_names(self) -> set[str]:
+        """Return the headers that it looks at."""
+        return set()
+
+    def property_names(self) -> set[str]:
+        """Return the properties that it looks at."""
+        return set()
+
+
+class Direct(Matcher):
+    """The routing key is the binding key."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        super().__init__(exchange)
+        self._by_key: dict[str, list[int]] = {}
+
+    def add(self, number: int, binding: Binding) -> None:
+        """Index a binding by its key."""
+        self._by_key.setdefault(binding.binding_key, []).append(number)
+
+    def match(self, key: str, message: Traffic) -> list[int]:
+        """Return the bindings of the key."""
+        return self._by_key.get(key, [])
+
+
+class Topic(Matcher):
+    """The broker's trie."""
+
+    has_patterns = True
+
+    def __init__(self, exchange: Exchange) -> None:
+        super().__init__(exchange)
+        self._trie = TopicTrie()
+
+    def add(self, number: int, binding: Binding) -> None:
+        """Index a binding by the words of its key."""
+        self._trie.insert(binding.binding_key, number)
+
+    def match(self, key: str, message: Traffic) -> list[int]:
+        """Return the bindings whose pattern fits."""
+        return self._trie.match(key)  # type: ignore[return-value]  # what `add` put in
+
+
+class Fanout(Matcher):
+    """Every binding matches."""
+
+    looks_at_keys = False
+
+    def __init__(self, exchange: Exchange) -> None:
+        super().__init__(exchange)
+        self._all: list[int] = []
+
+    def add(self, number: int, binding: Binding) -> None:
+        """List a binding."""
+        self._all.append(number)
+
+    def match(self, key: str, message: Traffic) -> list[int]:
+        """Return all bindings."""
+        return self._all
+
+
+class Random(Fanout):
+    """Any binding may be the one: each gets its share."""
+
+    def share(self) -> float:
+        """Return one part of as many as there are bindings."""
+        return 1.0 / len(self._all)
+
+
+class Headers(Matcher):
+    """The broker's matcher of headers, on the texts of both sides."""
+
+    looks_at_keys = False
+
+    def __init__(self, exchange: Exchange) -> None:
+        super().__init__(exchange)
+        self._matchers: list[tuple[int, HeadersMatcher]] = []
+        self._names: set[str] = set()
+
+    def add(self, number: int, binding: Binding) -> None:
+        """Prepare the matcher of a binding.  Raises: PreconditionFailed for a bad x-match."""
+        texts: dict[str, object] = {k: header_text(v) for k, v in binding.arguments.items()}
+        self._matchers.append((number, HeadersMatcher(texts)))
+        self._names.update(texts)
+
+    def match(self, key: str, message: Traffic) -> list[int]:
+        """Return the bindings whose arguments fit the headers."""
+        headers: dict[str, object] = {**message.headers}
+        return [number for number, matcher in self._matchers if matcher.matches(headers)]
+
+    def header_names(self) -> set[str]:
+        """Return the names in the arguments of all bindings."""
+        return self._names
+
+
+class ConsistentHash(Matcher):
+    """The broker's ring: the binding key is a weight."""
+
+    looks_at_keys = False
+
+    def __init__(self, exchange: Exchange) -> None:
+        super().__init__(exchange)
+        self._ring = HashRing()
+        self._header = self._named("hash-header")
+        self._property = self._named("hash-property")
+        if self._header and self._property:
+            raise TopologyError(
+                f"exchange {exchange.name!r}: hash-header and hash-property are mutually exclusive"
+            )
+        if self._property and self._property not in _HASH_PROPERTIES:
+            raise TopologyError(
+                f"exchange {exchange.name!r}: there is no hash-property {self._property!r}"
+            )
+
+    def _named(self, argument: str) -> str:
+        value = self.exchange.arguments.get(argument, "")
+        if not isinstance(value, str):
+            raise TopologyError(f"exchange {self.exchange.name!r}: {argument} should be a name")
+        return value
+
+    def add(self, number: int, binding: Binding) -> None:
+        """Put a binding on the ring.  Raises: TopologyError for a key that is no weight."""
+        digits = binding.binding_key.removeprefix("+")
+        if not digits.isascii() or not digits.isdigit() or int(digits) < 1:
+            raise TopologyError(f"binding {binding}: the key should be a weight")
+        kind = "queue" if binding.to_queue else "exchange"
+        self._ring.insert(number, f"{kind} {binding.destination}", int(digits))
+
+    def match(self, key: str, message: Traffic) -> list[int]:
+        """Return the one binding that the value belongs to."""
+        value: str | None = key
+        if self._header:
+            value = message.headers.get(self._header)
+        elif self._property:
+            value = message.properties.get(self._property)
+        target = self._ring.find(ring_hash((value or "").encode("utf-8", "surrogateescape")))
+        return [target] if isinstance(target, int) else []
+
+    def header_names(self) -> set[str]:
+        """Return the header that is hashed."""
+        return {self._header} if self._header else set()
+
+    def property_names(self) -> set[str]:
+        """Return the property that is hashed."""
+        return {self._property} if self._property else set()
+
+
+class ModulusHash(Matcher):
+    """The hash of the key names one of the destinations, in the order of their names."""
+
+    looks_at_keys = False
+
+    def __init__(self, exchange: Exchange) -> None:
+        super().__init__(exchange)
+        self._ends: dict[tuple[bool, str], int] = {}
+        self._ordered: list[int] = []
+        self._stale = False
+
+    def add(self, number: int, binding: Binding) -> None:
+        """Take a binding; of several to one destination one counts."""
+        self._ends[binding.to_queue, binding.destination] = number
+        self._stale = True
+
+    def match(self, key: str, message: Traffic) -> list[int]:
+        """Return the one binding that the key belongs to."""
+        if self._stale:
+            self._ordered = [self._ends[end] for end in sorted(self._ends)]
+            self._stale = False
+        if not self._ordered:
+            return []
+        digest = ring_hash(key.encode("utf-8", "surrogateescape"))
+        return [self._ordered[digest % len(self._ordered)]]
+
+
+_KINDS: Final[dict[str, type[Matcher]]] = {
+    "direct": Direct,
+    "fanout": Fanout,
+    "topic": Topic,
+    "headers": Headers,
+    "x-consistent-hash": ConsistentHash,
+    "x-local-random": Random,
+    "x-modulus-hash": ModulusHash,
+    "x-random": Random,
+    # What it hands to new bindings is not traffic.
+    "x-recent-history": Fanout,
+}
+
+
+def make_matcher(exchange: Exchange) -> Matcher:
+    """Return the matcher of an exchange without bindings.  Raises: TopologyError."""
+    kind = _KINDS.get(exchange.kind)
+    if kind is None:
+        raise TopologyError(
+            f"exchange {exchange.name!r}: the type {exchange.kind!r} cannot be routed here; "
+            f"those that can: {', '.join(_KINDS)}"
+        )
+    return kind(exchange)
+
+
+def header_text(value: object) -> str | None:
+    """Return a value of definitions JSON as Spark's tables have headers: as text."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, dict | list):
+        return json.dumps(value, ensure_ascii=False)
+    return str(value)

@@ -1,0 +1,311 @@
+"""What would a topology do with this traffic?  Which queue gets what, and what goes nowhere.
+
+The topology is a definitions file (what there is, or a plan), the traffic a stream, an archive or
+any table with the columns exchange, routing_key and, if there are any, headers and properties.
+Nothing is published.  Distinct keys are routed by the broker's own matchers and counted.
+
+What cannot be seen in recorded traffic is not routed by: BCC (the broker takes it off), permissions
+and exclusive queues.  A message that a broker delivered already went through an exchange: it is
+routed from there again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from leveret.pipelines.progress import Say, stages
+from leveret.pipelines.refusals import JobError, at_least
+from leveret.pipelines.source import messages
+from leveret.pipelines.topology import Binding, Topology, read_topology
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+    from leveret.pipelines.route_columns import Plan
+
+#: Keys that come back by name: those with the most messages.
+KEYS_MAX: Final = 1000
+
+#: A queue is hot that gets this many times what a queue with traffic gets on the average.
+HOT_TIMES: Final = 3
+
+_COLUMNS: Final = "exchange string, routing_key string, headers map<string, string>"
+_PROPERTIES: Final = (
+    ", properties struct<correlation_id: string, message_id: string, timestamp: timestamp>"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLoad:
+    """What one queue would get; `before` is what it gets in the topology compared with."""
+
+    queue: str
+    messages: int
+    bytes: int
+    before: int
+    hot: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BindingLoad:
+    """How many messages one binding matched."""
+
+    binding: Binding
+    messages: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unroutable:
+    """Messages of one key that would go nowhere, and why."""
+
+    exchange: str
+    routing_key: str
+    reason: str
+    messages: int
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """Messages of one key that would go to other queues than in the topology compared with."""
+
+    exchange: str
+    routing_key: str
+    messages: int
+    gains: tuple[str, ...]
+    losses: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Routes:
+    """What a topology would do.  Behind a random exchange counts are what is to be expected.
+
+    `queues` are all of the topology, those with the most messages first, and `bindings` likewise;
+    `unroutable` and `moved` are the `KEYS_MAX` keys with the most messages.
+    """
+
+    source: str
+    topology: str
+    against: str | None
+    messages: int
+    bytes: int
+    keys: int
+    queues: tuple[QueueLoad, ...]
+    bindings: tuple[BindingLoad, ...]
+    unroutable: tuple[Unroutable, ...]
+    unroutable_keys: int
+    unroutable_messages: int
+    moved: tuple[Moved, ...]
+    moved_keys: int
+    moved_messages: int
+
+    @property
+    def unused(self) -> tuple[Binding, ...]:
+        """The bindings that no message matched."""
+        return tuple(load.binding for load in self.bindings if load.messages == 0)
+
+    @property
+    def hot(self) -> tuple[QueueLoad, ...]:
+        """The queues that get much more than the others."""
+        return tuple(load for load in self.queues if load.hot)
+
+
+def route(
+    spark: SparkSession,
+    definitions: str | Path | Mapping[str, object],
+    *,
+    vhost: str | None = None,
+    against: str | Path | Mapping[str, object] | None = None,
+    uri: str | None = None,
+    stream: str | None = None,
+    path: str | Path | None = None,
+    rows: DataFrame | None = None,
+    sizes: bool = False,
+    hot_times: int = HOT_TIMES,
+    html_path: str | Path | None = None,
+    password_env: str | None = None,
+    options: Mapping[str, str] | None = None,
+    progress: Say | None = None,
+) -> Routes:
+    """Route the traffic of a stream (`uri` and `stream`), an archive (`path`) or a table (`rows`).
+
+    `definitions` and `against` are files, or what such a file holds; `sizes` reads bodies as well,
+    to count bytes.
+
+    Raises: JobError for what makes no sense, a file with its place; what Spark raises.
+    """
+    from leveret.pipelines.route_columns import make_plan
+
+    at_least("hot_times", hot_times, 1)
+    topology = read_topology(definitions, vhost)
+    other = None if against is None else read_topology(against, vhost)
+    plan = make_plan(topology, other)
+    if rows is None:
+        columns = _COLUMNS + (_PROPERTIES if plan.seen.properties else "")
+        rows, source = messages(
+            spark,
+            uri=uri,
+            stream=stream,
+            path=path,
+            password_env=password_env,
+            options=options,
+            columns=columns + (", body binary" if sizes else ""),
+        )
+    elif uri is None and stream is None and path is None:
+        source = "a table"
+    else:
+        raise JobError("rows are a source of their own: without uri, stream and path")
+    if not sizes and "body" in rows.columns:
+        rows = rows.drop("body")
+    with stages(spark, progress, f"routing {source}"):
+        found = _count(rows, plan, source, hot_times)
+    if html_path is not None:
+        from leveret.pipelines.page_parts import write_page
+        from leveret.pipelines.route_page import route_page
+
+        write_page(html_path, route_page(found))
+    return found
+
+
+def routed(rows: DataFrame, topology: Topology) -> DataFrame:
+    """Return rows with a column `queues`: the names of the queues that each would go to, in order.
+
+    A key or an exchange that is null becomes empty, as on the wire.
+
+    Raises: TopologyError.
+    """
+    from pyspark.sql import functions as f
+
+    from leveret.pipelines.route_columns import LOOKED_AT, make_plan, names_column, with_seen
+
+    plan = make_plan(topology)
+    bound = with_seen(rows, plan.seen)
+    keys = bound.select(*LOOKED_AT).distinct().withColumn("queues", names_column(plan))
+    joined = bound.join(f.broadcast(keys), list(LOOKED_AT), "left")
+    return joined.select(*rows.columns, "queues")
+
+
+# -- counting --------------------------------------------------------------------------------------
+
+
+def _count(rows: DataFrame, plan: Plan, source: str, hot_times: int) -> Routes:
+    """Route the distinct keys and count what goes where."""
+    from pyspark.sql import functions as f
+
+    from leveret.pipelines.route_columns import LOOKED_AT, outcome_column, with_seen
+
+    keys = (
+        with_seen(rows, plan.seen)
+        .groupBy(*LOOKED_AT)
+        .agg(f.count(f.lit(1)).alias("messages"), f.sum("bytes").alias("bytes"))
+        .withColumn("outcome", outcome_column(plan))
+        .select("exchange", "routing_key", "messages", "bytes", "outcome.*")
+        .persist()
+    )
+    try:
+        lost = f.col("reason") != ""
+        moved = f.size(f.concat("gains", "losses")) > 0
+        totals = keys.agg(
+            f.coalesce(f.sum("messages"), f.lit(0)).alias("messages"),
+            f.coalesce(f.sum("bytes"), f.lit(0)).alias("bytes"),
+            f.count(f.lit(1)).alias("keys"),
+            f.count_if(lost).alias("lost_keys"),
+            f.coalesce(f.sum(f.when(lost, f.col("messages"))), f.lit(0)).alias("lost"),
+            f.count_if(moved).alias("moved_keys"),
+            f.coalesce(f.sum(f.when(moved, f.col("messages"))), f.lit(0)).alias("moved"),
+        ).collect()[0]
+        after = _loads(keys, "hits", "shares")
+        before = {} if plan.against is None else _loads(keys, "before", "before_shares")
+        return Routes(
+            source=source,
+            topology=plan.topology.name,
+            against=None if plan.against is None else plan.against.name,
+            messages=totals["messages"],
+            bytes=totals["bytes"],
+            keys=totals["keys"],
+            queues=_queues(plan, after, before, hot_times),
+            bindings=_bindings(plan, after),
+            unroutable=_unroutable(keys.where(lost)) if totals["lost"] else (),
+            unroutable_keys=totals["lost_keys"],
+            unroutable_messages=totals["lost"],
+            moved=_moved(keys.where(moved)) if totals["moved"] else (),
+            moved_keys=totals["moved_keys"],
+            moved_messages=totals["moved"],
+        )
+    finally:
+        keys.unpersist()
+
+
+def _loads(keys: DataFrame, hits: str, shares: str) -> dict[int, tuple[int, int]]:
+    """Return messages and bytes of each queue and binding that gets any, by the hit's number."""
+    from pyspark.sql import functions as f
+
+    share = f.coalesce(f.get(shares, f.col("pos")), f.lit(1.0))
+    found = (
+        keys.select("messages", "bytes", shares, f.posexplode(hits))
+        .groupBy("col")
+        .agg(f.sum(f.col("messages") * share), f.sum(f.col("bytes") * share))
+        .collect()
+    )
+    # A share of a message that may come is not nothing.
+    return {row[0]: (max(1, round(row[1])), round(row[2])) for row in found}
+
+
+def _queues(
+    plan: Plan,
+    after: Mapping[int, tuple[int, int]],
+    before: Mapping[int, tuple[int, int]],
+    hot_times: int,
+) -> tuple[QueueLoad, ...]:
+    """Return what all queues get, those of the other topology too."""
+    loads = {name: after.get(n, (0, 0)) for n, name in enumerate(plan.topology.queues)}
+    old: dict[str, int] = {}
+    if plan.against is not None:
+        old = {name: before.get(n, (0, 0))[0] for n, name in enumerate(plan.against.queues)}
+    busy = [count for count, _ in loads.values() if count > 0]
+    hot_from = hot_times * sum(busy) / len(busy) if busy else 0.0
+    queues = []
+    for name in {**loads, **old}:
+        count, size = loads.get(name, (0, 0))
+        hot = len(busy) > 1 and count > hot_from
+        queues.append(QueueLoad(name, count, size, old.get(name, 0), hot))
+    return tuple(sorted(queues, key=lambda load: (-load.messages, -load.before, load.queue)))
+
+
+def _bindings(plan: Plan, loads: Mapping[int, tuple[int, int]]) -> tuple[BindingLoad, ...]:
+    listed = [
+        BindingLoad(binding, loads.get(-1 - number, (0, 0))[0])
+        for number, binding in enumerate(plan.topology.bindings)
+    ]
+    return tuple(sorted(listed, key=lambda load: (-load.messages, str(load.binding))))
+
+
+def _unroutable(keys: DataFrame) -> tuple[Unroutable, ...]:
+    return tuple(
+        Unroutable(row["exchange"], row["routing_key"], row["reason"], row["messages"])
+        for row in _most(keys, "reason")
+    )
+
+
+def _moved(keys: DataFrame) -> tuple[Moved, ...]:
+    return tuple(
+        Moved(
+            row["exchange"],
+            row["routing_key"],
+            row["messages"],
+            tuple(row["gains"]),
+            tuple(row["losses"]),
+        )
+        for row in _most(keys, "gains", "losses")
+    )
+
+
+def _most(keys: DataFrame, *groups: str) -> list[Row]:
+    """Return the keys with the most messages; headers that differ are not told apart."""
+    from pyspark.sql import functions as f
+
+    columns = ("exchange", "routing_key", *groups)
+    grouped = keys.groupBy(*columns).agg(f.sum("messages").alias("messages"))
+    return grouped.orderBy(f.desc("messages"), *columns).limit(KEYS_MAX).collect()

@@ -1,0 +1,213 @@
+"""Routing as a column: Arrow arrays of distinct keys to where each goes, in Spark's workers.
+
+A message is looked at through three columns: exchange, routing key, and `seen`, the headers and
+properties that some exchange of the topology looks at: a JSON array in the order of `SeenNames`, or
+`""` where there are none of them.  In it null is no such header, `""` one without a value, and `=`
+stands before a value.
+
+A router is made once per worker and topology, and kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import pickle
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from leveret.pipelines.matchers import Traffic
+from leveret.pipelines.router import Outcome, Router
+from leveret.pipelines.topology import Topology
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+#: What a message is looked at through.
+LOOKED_AT: Final = ("exchange", "routing_key", "seen")
+
+#: Routers that a worker keeps: a plan and what it is compared with, and those of the run before.
+_KEPT: Final = 4
+_routers: dict[str, Router] = {}
+
+#: What becomes of a key: `hits` are the queues' numbers, and of bindings -1 minus theirs; `shares`
+#: go with them where a random exchange chooses.  `before` is as `hits`, in the other topology.
+OUTCOME_TYPE: Final = (
+    "struct<hits: array<int>, shares: array<double>, reason: string, "
+    "before: array<int>, before_shares: array<double>, gains: array<string>, losses: array<string>>"
+)
+_FIELDS: Final = [
+    pa.field("hits", pa.list_(pa.int32())),
+    pa.field("shares", pa.list_(pa.float64())),
+    pa.field("reason", pa.string()),
+    pa.field("before", pa.list_(pa.int32())),
+    pa.field("before_shares", pa.list_(pa.float64())),
+    pa.field("gains", pa.list_(pa.string())),
+    pa.field("losses", pa.list_(pa.string())),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class SeenNames:
+    """The headers and properties that routing looks at, in the order of the column `seen`."""
+
+    headers: tuple[str, ...]
+    properties: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A topology, perhaps one to compare with, and what of messages they look at."""
+
+    topology: Topology
+    against: Topology | None
+    seen: SeenNames
+    #: Names the topologies to the workers' memory.
+    digest: str
+
+
+def make_plan(topology: Topology, against: Topology | None = None) -> Plan:
+    """Return how to route by a topology.  Raises: TopologyError where that cannot be done."""
+    routers = [Router(one) for one in (topology, against) if one is not None]
+    headers = set[str]().union(*(router.header_names() for router in routers))
+    properties = set[str]().union(*(router.property_names() for router in routers))
+    seen = SeenNames(tuple(sorted(headers)), tuple(sorted(properties)))
+    digest = hashlib.sha256(pickle.dumps((topology, against))).hexdigest()
+    return Plan(topology, against, seen, digest)
+
+
+def with_seen(rows: DataFrame, seen: SeenNames) -> DataFrame:
+    """Return rows with the columns that routing looks at, and `bytes`: 0 without bodies."""
+    from pyspark.sql import functions as f
+
+    parts: list[Column] = []
+    for name in seen.headers:
+        if "headers" in rows.columns:
+            # A key that is there without a value and one that is not there are two things.
+            value = f.coalesce(f.concat(f.lit("="), f.col("headers")[name]), f.lit(""))
+            parts.append(f.when(f.map_contains_key("headers", f.lit(name)), value))
+        else:
+            parts.append(f.lit(None).cast("string"))
+    for name in seen.properties:
+        if "properties" in rows.columns:
+            held = f.col(f"properties.{name}")
+            held = f.unix_seconds(held) if name == "timestamp" else held
+            parts.append(f.concat(f.lit("="), held.cast("string")))
+        else:
+            parts.append(f.lit(None).cast("string"))
+    # Most messages have nothing of it, and text is what Spark groups by fastest.
+    any_seen = f.coalesce(*parts).isNotNull()
+    size = f.length("body").cast("bigint") if "body" in rows.columns else f.lit(0).cast("bigint")
+    return rows.select(
+        *(rows[name] for name in rows.columns if name not in {*LOOKED_AT, "bytes"}),
+        f.coalesce("exchange", f.lit("")).alias("exchange"),
+        f.coalesce("routing_key", f.lit("")).alias("routing_key"),
+        f.when(any_seen, f.to_json(f.array(*parts))).otherwise("").alias("seen"),
+        size.alias("bytes"),
+    )
+
+
+def outcome_column(plan: Plan) -> Column:
+    """Return the column of type `OUTCOME_TYPE` for the columns exchange, routing_key and seen."""
+
+    def outcomes(exchange: pa.Array, routing_key: pa.Array, seen: pa.Array) -> pa.Array:
+        return outcome_array(plan, exchange, routing_key, seen)
+
+    return _computed(outcomes, OUTCOME_TYPE)
+
+
+def names_column(plan: Plan) -> Column:
+    """Return the names of the queues for the columns exchange, routing_key and seen."""
+
+    def names(exchange: pa.Array, routing_key: pa.Array, seen: pa.Array) -> pa.Array:
+        return names_array(plan, exchange, routing_key, seen)
+
+    return _computed(names, "array<string>")
+
+
+def _computed(function: Callable[[pa.Array, pa.Array, pa.Array], pa.Array], kind: str) -> Column:
+    from pyspark.sql import functions as f
+
+    # PySpark's types know `arrow_udf` as a name of another module only.
+    made: Column = f.arrow_udf(function, kind)(*LOOKED_AT)  # type: ignore[attr-defined]
+    return made
+
+
+def outcome_array(plan: Plan, exchange: pa.Array, key: pa.Array, seen: pa.Array) -> pa.Array:
+    """Return what becomes of each message."""
+    traffic = _messages(plan.seen, exchange, key, seen)
+    router = _router(plan.digest, plan.topology)
+    rows: dict[str, list[Any]] = {field.name: [] for field in _FIELDS}
+    other = plan.against
+    comparing = None if other is None else _router(f"against {plan.digest}", other)
+    for message in traffic:
+        after = router.route(message)
+        hits, shares = _hits(after)
+        rows["hits"].append(hits)
+        rows["shares"].append(shares)
+        rows["reason"].append(after.reason)
+        if other is not None and comparing is not None:
+            before = comparing.route(message)
+            hits, shares = _hits(before)
+            rows["before"].append(hits)
+            rows["before_shares"].append(shares)
+            ours = {plan.topology.queues[number] for number in after.queues}
+            theirs = {other.queues[number] for number in before.queues}
+            rows["gains"].append(sorted(ours - theirs))
+            rows["losses"].append(sorted(theirs - ours))
+    count = len(exchange)
+    arrays = [pa.array(rows[field.name] or [None] * count, field.type) for field in _FIELDS]
+    return pa.StructArray.from_arrays(arrays, fields=_FIELDS)
+
+
+def names_array(plan: Plan, exchange: pa.Array, key: pa.Array, seen: pa.Array) -> pa.Array:
+    """Return the names of the queues that each message goes to, in order."""
+    router = _router(plan.digest, plan.topology)
+    queues = plan.topology.queues
+    found = [
+        sorted(queues[number] for number in router.route(message).queues)
+        for message in _messages(plan.seen, exchange, key, seen)
+    ]
+    return pa.array(found, pa.list_(pa.string()))
+
+
+def _hits(outcome: Outcome) -> tuple[list[int], list[float] | None]:
+    """Return the numbers of queues and bindings, and their shares where not all are whole."""
+    hits = [*outcome.queues, *(-1 - number for number in outcome.bindings)]
+    shares = [*outcome.queues.values(), *outcome.bindings.values()]
+    return hits, None if all(share == 1.0 for share in shares) else shares
+
+
+def _messages(seen: SeenNames, exchange: pa.Array, key: pa.Array, held: pa.Array) -> list[Traffic]:
+    names = len(seen.headers)
+    none: list[str | None] = [None] * (names + len(seen.properties))
+    messages = []
+    rows = zip(exchange.to_pylist(), key.to_pylist(), held.to_pylist(), strict=True)
+    for of_exchange, of_key, text in rows:
+        values: list[str | None] = json.loads(text) if text else none
+        headers = _known(seen.headers, values[:names])
+        properties = _known(seen.properties, values[names:])
+        messages.append(Traffic(of_exchange, of_key, headers, properties))
+    return messages
+
+
+def _known(names: tuple[str, ...], values: list[str | None]) -> dict[str, str | None]:
+    """Return what is there: `""` has no value, and `=` stands before one."""
+    return {
+        name: value[1:] if value else None
+        for name, value in zip(names, values, strict=True)
+        if value is not None
+    }
+
+
+def _router(digest: str, topology: Topology) -> Router:
+    """Return the router of a topology, made once."""
+    router = _routers.get(digest)
+    if router is None:
+        while len(_routers) >= _KEPT:
+            del _routers[next(iter(_routers))]
+        router = _routers[digest] = Router(topology)
+    return router

@@ -1,0 +1,274 @@
+"""A topology as definitions JSON has it: the exchanges, queues and bindings of one vhost.
+
+It reads the files that Leveret and RabbitMQ export, of the whole broker or of one vhost.  Nothing
+is checked that does not bear on routing.  Exclusive queues are in no such file, so a topology does
+not know them.
+
+Invariant: a topology never changes, and travels pickled to Spark's workers.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from leveret.pipelines.refusals import JobError
+
+#: What every vhost has and no file names.
+PREDECLARED: Final = {
+    "amq.direct": "direct",
+    "amq.fanout": "fanout",
+    "amq.topic": "topic",
+    "amq.headers": "headers",
+    "amq.match": "headers",
+}
+
+DELAYED_TYPE: Final = "x-delayed-message"
+
+
+class TopologyError(JobError):
+    """A file that holds no topology, or one that cannot be routed through; the text says where."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """An exchange; `kind` is what it routes as, `alternate` where goes what matched nothing."""
+
+    name: str
+    kind: str
+    internal: bool = False
+    alternate: str = ""
+    arguments: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """A binding of `source` to a queue or to another exchange."""
+
+    source: str
+    destination: str
+    to_queue: bool
+    binding_key: str
+    arguments: Mapping[str, object] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        kind = "queue" if self.to_queue else "exchange"
+        arguments = f" {json.dumps(self.arguments, sort_keys=True)}" if self.arguments else ""
+        return f"{self.source} -> {kind} {self.destination} [{self.binding_key}]{arguments}"
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """The exchanges, queues and bindings of one vhost; `name` is what to call it."""
+
+    name: str
+    vhost: str
+    exchanges: Mapping[str, Exchange]
+    queues: tuple[str, ...]
+    bindings: tuple[Binding, ...]
+    strict_keys: bool = False
+
+
+def read_topology(
+    definitions: str | Path | Mapping[str, object], vhost: str | None = None
+) -> Topology:
+    """Return the topology in a definitions file, or in what one holds; `vhost` chooses among many.
+
+    Raises: TopologyError.
+    """
+    if isinstance(definitions, Mapping):
+        return _topology(definitions, "definitions", vhost)
+    try:
+        held: object = json.loads(Path(definitions).read_bytes())
+    except OSError as error:
+        raise TopologyError(f"{definitions}: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise TopologyError(f"{definitions}: this is not JSON: {error}") from None
+    if not isinstance(held, dict):
+        raise TopologyError(f"{definitions}: the definitions should be an object")
+    return _topology(held, str(definitions), vhost)
+
+
+def _topology(held: Mapping[str, object], name: str, wanted: str | None) -> Topology:
+    if not any(section in held for section in ("queues", "exchanges", "bindings")):
+        raise TopologyError(f"{name}: there are no queues, exchanges or bindings in it")
+    vhost = _choose_vhost(held, name, wanted)
+    sections = _Sections(held, name, vhost)
+    queues = tuple(dict.fromkeys(_text(row, "name", where) for where, row in sections("queues")))
+    policies = _policies(sections)
+    exchanges = {
+        exchange.name: exchange
+        for exchange in (
+            Exchange(n, k, alternate=_alternate({}, n, policies)) for n, k in PREDECLARED.items()
+        )
+    }
+    for where, row in sections("exchanges"):
+        exchange = _exchange(where, row, policies)
+        exchanges[exchange.name] = exchange
+    bindings = _bindings(sections, exchanges, frozenset(queues))
+    return Topology(name, vhost, exchanges, queues, bindings, _strict_keys(held, vhost))
+
+
+def _choose_vhost(held: Mapping[str, object], name: str, wanted: str | None) -> str:
+    """Return the vhost to look at: the one asked for, or the only one."""
+    own = held.get("original_vhost_name")
+    if isinstance(own, str):
+        return own if wanted is None else wanted
+    named = [
+        row["vhost"]
+        for section in ("queues", "exchanges", "bindings")
+        for row in _rows(held, section, name)
+        if isinstance(row.get("vhost"), str)
+    ]
+    listed = [row.get("name") for row in _rows(held, "vhosts", name)]
+    vhosts = sorted({str(vhost) for vhost in (*named, *listed) if isinstance(vhost, str)})
+    if wanted is not None:
+        if vhosts and wanted not in vhosts:
+            raise TopologyError(f"{name}: there is no vhost {wanted!r}; there are: {vhosts}")
+        return wanted
+    used = sorted(set(map(str, named)))
+    if len(used) > 1:
+        raise TopologyError(f"{name}: name a vhost, of these: {', '.join(used)}")
+    return used[0] if used else "/"
+
+
+class _Sections:
+    """The rows of a file that belong to one vhost, each with its place for the text of an error."""
+
+    def __init__(self, held: Mapping[str, object], name: str, vhost: str) -> None:
+        self._held = held
+        self._name = name
+        self._vhost = vhost
+
+    def __call__(self, section: str) -> Iterator[tuple[str, dict[str, object]]]:
+        """Yield the rows of a section.  Raises: TopologyError."""
+        for place, row in enumerate(_rows(self._held, section, self._name)):
+            # A file of one vhost names none.
+            if row.get("vhost", self._vhost) == self._vhost:
+                yield f"{self._name}: {section}[{place}]", row
+
+
+def _rows(held: Mapping[str, object], section: str, name: str) -> list[dict[str, object]]:
+    rows = held.get(section, [])
+    if not isinstance(rows, list):
+        raise TopologyError(f"{name}: {section} should be a list")
+    for place, row in enumerate(rows):
+        if not isinstance(row, dict):
+            raise TopologyError(f"{name}: {section}[{place}] should be an object")
+    return rows
+
+
+def _text(row: Mapping[str, object], key: str, where: str) -> str:
+    value = row.get(key)
+    if not isinstance(value, str):
+        raise TopologyError(f"{where}: {key} should be a text, not {value!r}")
+    return value
+
+
+def _arguments(row: Mapping[str, object], where: str) -> dict[str, object]:
+    """Return the arguments of a row; RabbitMQ 3 writes an empty table as a list."""
+    value = row.get("arguments", {})
+    if isinstance(value, dict):
+        return value
+    if value:
+        raise TopologyError(f"{where}: arguments should be an object")
+    return {}
+
+
+# -- exchanges and policies ------------------------------------------------------------------------
+
+
+def _exchange(where: str, row: Mapping[str, object], policies: list[_Policy]) -> Exchange:
+    name = _text(row, "name", where)
+    kind = _text(row, "type", where)
+    arguments = _arguments(row, where)
+    if kind == DELAYED_TYPE:
+        # What is delayed goes the same way, later.
+        kind = _text(arguments, "x-delayed-type", where)
+    internal = row.get("internal", False)
+    if not isinstance(internal, bool):
+        raise TopologyError(f"{where}: internal should be true or false")
+    return Exchange(name, kind, internal, _alternate(arguments, name, policies), arguments)
+
+
+def _alternate(arguments: Mapping[str, object], name: str, policies: list[_Policy]) -> str:
+    """Return the alternate exchange: of the argument, else of the policy that counts."""
+    own = arguments.get("alternate-exchange")
+    if own is None:
+        for policy in policies:
+            if policy.pattern.search(name):
+                own = policy.definition.get("alternate-exchange")
+                break
+    return own if isinstance(own, str) else ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Policy:
+    pattern: re.Pattern[str]
+    definition: Mapping[str, object]
+
+
+def _policies(sections: _Sections) -> list[_Policy]:
+    """Return the policies of exchanges, the one that counts first; none where none says anything.
+
+    Raises: TopologyError for a pattern that Python does not take.
+    """
+    found: list[tuple[int, str, str, Mapping[str, object], str]] = []
+    for where, row in sections("policies"):
+        if row.get("apply-to", "all") not in ("all", "exchanges"):
+            continue
+        definition = row.get("definition", {})
+        if not isinstance(definition, dict):
+            raise TopologyError(f"{where}: definition should be an object")
+        priority = row.get("priority", 0)
+        if not isinstance(priority, int):
+            raise TopologyError(f"{where}: priority should be a number")
+        pattern = _text(row, "pattern", where)
+        found.append((-priority, _text(row, "name", where), pattern, definition, where))
+    if not any("alternate-exchange" in definition for _, _, _, definition, _ in found):
+        return []
+    policies: list[_Policy] = []
+    for _, _, pattern, definition, where in sorted(found, key=lambda one: one[:2]):
+        try:
+            policies.append(_Policy(re.compile(pattern), definition))
+        except re.error as error:
+            raise TopologyError(f"{where}: the pattern {pattern!r}: {error}") from None
+    return policies
+
+
+# -- bindings --------------------------------------------------------------------------------------
+
+
+def _bindings(
+    sections: _Sections, exchanges: Mapping[str, Exchange], queues: frozenset[str]
+) -> tuple[Binding, ...]:
+    """Return the bindings whose ends are there; files name bindings of exclusive queues too."""
+    found: dict[str, Binding] = {}
+    for where, row in sections("bindings"):
+        kind = row.get("destination_type", "queue")
+        if kind not in ("queue", "exchange"):
+            raise TopologyError(f"{where}: destination_type should be queue or exchange")
+        binding = Binding(
+            _text(row, "source", where),
+            _text(row, "destination", where),
+            kind == "queue",
+            _text({"routing_key": "", **row}, "routing_key", where),
+            _arguments(row, where),
+        )
+        there = queues if binding.to_queue else exchanges.keys()
+        if binding.source in exchanges and binding.destination in there:
+            found[str(binding)] = binding
+    return tuple(found.values())
+
+
+def _strict_keys(held: Mapping[str, object], vhost: str) -> bool:
+    """Tell whether the vhost takes only strict keys."""
+    metadata = held.get("metadata")
+    for row in _rows(held, "vhosts", "vhosts"):
+        if row.get("name") == vhost:
+            metadata = row.get("metadata")
+    return isinstance(metadata, dict) and metadata.get("strict_keys") is True

@@ -1,0 +1,42 @@
+"""The examples on the pages of the jobs run as they stand, and say what they assert."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from brokers import Broker
+from live_stream import LiveStream
+
+DOCS = Path(__file__).parents[2] / "docs"
+BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+URI = re.compile(r"amqp://guest:guest@localhost(:5672)?/%2F")
+
+
+@pytest.fixture
+def orders(broker: Broker) -> Iterator[LiveStream]:
+    """The stream that examples read unless they make their own."""
+    live = LiveStream(broker.uri, "orders", "orders-exchange")
+    live.declare()
+    live.publish_numbers(0, 10)
+    yield live
+    live.delete()
+
+
+def example(page: Path, uri: str, directory: Path) -> str:
+    """Return the Python of a page, for a broker and a directory of this test's."""
+    code = "\n".join(BLOCK.findall(page.read_text(encoding="utf-8")))
+    assert URI.search(code)
+    return URI.sub(uri, code).replace('"/data/', f'"{directory}/')
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.glob("job-*.md")), ids=lambda page: page.stem)
+def test_the_example_runs(
+    spark: SparkSession, orders: LiveStream, tmp_path: Path, page: Path
+) -> None:
+    code = example(page, orders.uri, tmp_path)
+    exec(compile(code, page.name, "exec"), {"__name__": "example"})  # noqa: S102  our own page
