@@ -139,6 +139,13 @@ HISTORY_MESSAGES_MAX: Final = 4096
 STREAM_FILTER_VALUES_MAX: Final = 256
 STREAM_FILTER_KEYS_KNOWN_MAX: Final = 4096
 
+#: Names under which a stream keeps offsets of consumers: each takes room in every checkpoint.
+STREAM_OFFSET_NAMES_MAX: Final = 10_000
+
+#: How long what a named consumer acked may wait for the record that says so, in ms: one record a
+#: name and second costs nothing, and a crash brings back no more than that.
+STREAM_OFFSETS_MS: Final = 1000
+
 #: The longest `x-message-ttl` and `x-expires`: ten years of 365 days, as RabbitMQ takes.  Celery's
 #: delayed delivery declares a queue of 2^27 s, which is four.
 TTL_MS_MAX: Final = 315_360_000_000

@@ -20,7 +20,7 @@ from leveret.store.format import JOURNAL_DIR
 from leveret.store.journal_files import journal_number
 from leveret.store.journal_scan import JournalScan
 from leveret.store.ranges import RangeSet
-from leveret.store.record import GROUP_HEADER_BYTES, GROUP_MAGIC
+from leveret.store.record import FORGOTTEN, GROUP_HEADER_BYTES, GROUP_MAGIC
 from leveret.store.replay import Replay
 from leveret.store.segments import ChunkRef
 from leveret.wire.buffer import read_i64_le
@@ -70,6 +70,11 @@ def identity(kind: str, definition: dict[str, object]) -> Identity:
     """Return what makes a definition unique."""
     fields = _NAMED_BY.get(kind, ("name",))
     return (kind, *(_in_words(definition.get(name)) for name in fields))
+
+
+def offset_identity(queue_id: int, name: bytes = b"") -> Identity:
+    """Return what stands for the offset of a named consumer."""
+    return ("consumer_offset", str(queue_id), name.decode())
 
 
 def _in_words(value: object) -> str:
@@ -184,9 +189,19 @@ class Holding:
         elif kind == "user":
             self._forget("user", name)
 
+    def _offset(self, value: tuple[int, bytes, int], _change: Change) -> None:
+        """Take how far a named consumer has come, as if it were a definition."""
+        queue_id, name, offset = value
+        if offset == FORGOTTEN or queue_id not in self.queues:
+            self.definitions.pop(offset_identity(queue_id, name), None)
+        else:
+            self.definitions[offset_identity(queue_id, name)] = str(offset)
+
     def _drop_queue(self, queue_id: int, change: Change) -> None:
         change.queues_gone.add(queue_id)
         self.queues.pop(queue_id, None)
+        for one in [one for one in self.definitions if one[:2] == offset_identity(queue_id)[:2]]:
+            del self.definitions[one]
         self.definitions.pop(("queue", str(queue_id)), None)
         for key in [key for key in self.messages if key[0] == queue_id]:
             del self.messages[key]
@@ -240,6 +255,9 @@ class Notes(Replay):
 
     def trim(self, queue_id: int, first_offset: int) -> None:
         self.change.ranges.append((int(queue_id), 0, int(first_offset) - 1))
+
+    def consumer_offset(self, queue_id: int, consumer: bytes, offset: int) -> None:
+        self.change.calls.append(("offset", (int(queue_id), consumer, int(offset))))
 
     def spill(self, queue_id: int, ref: ChunkRef, gone: RangeSet) -> None:
         """Count it: what lies in the chunk was told before."""

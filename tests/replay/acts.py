@@ -16,7 +16,7 @@ from leveret.store.disks.recording import Image
 from raw_codec import method
 from replay.account import Holding
 from replay.drive import CONFIRM, KILLS, PLAIN, PLAIN_LIFE, TX, Drive, Life, Out, Sizes
-from replay.ledger import Commit, queue_there, there
+from replay.ledger import Commit, offset_at, queue_there, there
 
 SIZES = (3, 3, 3, 40, 40, 700, 5000)
 SMALL = (3, 3, 40)
@@ -40,6 +40,8 @@ class Load:
     exchanges: dict[str, tuple[str, dict[str, Any]]] = field(default_factory=dict)
     bindings: tuple[tuple[str, str, str], ...] = ()
     limits: Sizes = field(default_factory=Sizes)
+    #: The name under which streams are read, if any.
+    reader: str = ""
     #: Whether what was recovered can be drained in order: nothing leaves by itself.
     drains: bool = True
     properties: Callable[[Acts], dict[str, Any]] = lambda acts: acts.plain()
@@ -207,15 +209,35 @@ class Acts(Drive):
             return
         if queue in self.consuming:
             self.consuming.discard(queue)
-            self.ask(self.consumer, PLAIN, "basic.cancel", consumer_tag=queue)
+            at, _ = self.ask(self.consumer, PLAIN, "basic.cancel", consumer_tag=queue)
+            if self.load.reader:
+                self.promise_offset(at, queue)
             return
         stream = self.is_stream(queue)
         self.ask(self.consumer, PLAIN, "basic.qos", prefetch_count=self.chance.randint(1, 9))
         self.consuming.add(queue)
+        arguments = {"x-stream-offset": self.chance.choice(("first", "next"))} if stream else {}
+        if self.load.reader:
+            arguments["x-stream-consumer"] = self.load.reader
         self.ask(
             self.consumer, PLAIN, "basic.consume", queue=queue, consumer_tag=queue,
-            arguments={"x-stream-offset": self.chance.choice(("first", "next"))} if stream else {},
+            arguments=arguments,
         )  # fmt: skip
+
+    def promise_offset(self, at: int, queue: str) -> None:
+        """Note where a named consumer that was cancelled begins the next time.
+
+        It is the first message that it holds, or else beyond all that it was ever given.
+        """
+        held = [out.offset for out in self.out if out.place[0] == queue and out.offset is not None]
+        seen = self.ledger.seen[self.seen_before :]
+        given = [offset for _, stream, offset in seen if stream == queue]
+        if held:
+            least = most = min(held)
+        else:
+            least, most = max(given[-1:], default=-1) + 1, 1 << 60
+        holds = offset_at(queue, self.load.reader, least, most)
+        self.ledger.promised.append((at, f"the offset of '{queue}'", holds))
 
     def get(self) -> None:
         """Get a message, to be acked later or not at all."""

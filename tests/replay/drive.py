@@ -187,6 +187,8 @@ class Out:
     channel: int
     tag: int
     place: Place
+    #: Of what a stream delivered.
+    offset: int | None = None
 
 
 @dataclass
@@ -279,6 +281,8 @@ class Drive:
         """Connect the client that consumes."""
         self.consumer = self.machine.connect(PLAIN)
         self.consuming: set[str] = set()
+        #: What was seen before this connection.
+        self.seen_before = len(self.ledger.seen)
 
     # -- hearing -----------------------------------------------------------------------------------
 
@@ -307,10 +311,10 @@ class Drive:
     def _given(self, peer: Peer, at: int, got: Method, queue: str) -> None:
         """Note a message that a client was given by a consumer, whose tag is its queue's name."""
         place = (queue, number_of(got.body))
-        self.out.append(Out(peer, got.channel, got.delivery_tag, place))
-        headers = self.offset_of(got)
-        if headers is not None:
-            self.ledger.seen.append((at, queue, headers))
+        offset = self.offset_of(got)
+        self.out.append(Out(peer, got.channel, got.delivery_tag, place, offset))
+        if offset is not None:
+            self.ledger.seen.append((at, queue, offset))
 
     @staticmethod
     def offset_of(got: Method) -> int | None:

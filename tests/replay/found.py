@@ -20,7 +20,15 @@ from leveret.store.disk import StorageFailure
 from leveret.store.disks.recording import Image, RecordingDisk
 from leveret.store.format import FORMAT_PATH, JOURNAL_DIR, QUARANTINE_DIR
 from leveret.store.segments import ChunkRef, read_chunk
-from replay.account import Content, Holding, Key, content, identity, in_words
+from replay.account import (
+    Content,
+    Holding,
+    Key,
+    content,
+    identity,
+    in_words,
+    offset_identity,
+)
 
 PAGE_MESSAGES = 1000
 
@@ -115,6 +123,8 @@ def _look_at(node: Node, queue: Queue, found: Found) -> None:
     size = 0
     if isinstance(queue, Stream):
         messages.update(_of_stream(node, queue, found))
+        for name, offset in queue.offsets.stored.items():
+            found.holding.definitions[offset_identity(queue_id, name.encode())] = str(offset)
         return
     if isinstance(queue, DelayedMessages):
         for sequence, message in queue.messages.items():

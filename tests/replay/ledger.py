@@ -13,7 +13,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from raw_codec import decode_properties
-from replay.account import Account, Change, Content, Entry, Holding, Identity, Key
+from replay.account import (
+    Account,
+    Change,
+    Content,
+    Entry,
+    Holding,
+    Identity,
+    Key,
+    offset_identity,
+)
 
 #: Headers that dead-lettering and delaying write.
 BROKER_HEADERS = ("x-death", "x-first-death-", "x-last-death-", "x-delay")
@@ -277,6 +286,17 @@ def _plain(raw: bytes) -> dict[str, object]:
 def there(one: Identity) -> Callable[[Holding], bool]:
     """Return what tells whether a definition is there."""
     return lambda holding: one in holding.definitions
+
+
+def offset_at(stream: str, reader: str, least: int, most: int) -> Callable[[Holding], bool]:
+    """Return what tells whether the stored offset of a stream's named consumer is within these."""
+
+    def holds(holding: Holding) -> bool:
+        (queue_id,) = holding.queue_ids(stream)
+        stored = holding.definitions.get(offset_identity(queue_id, reader.encode()), "-1")
+        return least <= int(stored) <= most
+
+    return holds
 
 
 def queue_there(name: str, expected: bool) -> Callable[[Holding], bool]:

@@ -56,6 +56,16 @@ _load(
     limits=Sizes(3000, 6000, 8),
 )  # fmt: skip
 _load(
+    "readers",
+    {"s1": _STREAM, "s2": {**_STREAM, "x-max-length-bytes": 4000}},
+    {"publish_one": 12, "publish_some": 5, "consume": 6, "ack_one": 8, "ack_most": 4,
+     "ack_multiple": 2, "lose_consumer": 1, "checkpoint": 2, "wait": 4, **_MACHINE},
+    sizes=SMALL,
+    loose=("s1", "s2"),
+    reader="app",
+    limits=Sizes(3000, 6000, 8),
+)  # fmt: skip
+_load(
     "letters",
     {
         "q1": {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"},

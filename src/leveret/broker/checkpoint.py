@@ -145,6 +145,9 @@ class BrokerCheckpoint(CheckpointSource):
         queue_id = stream.queue_id
         out.queue(queue_id, stream.next_offset)
         out.trim(queue_id, stream.first_offset)
+        for name, stored in list(stream.offsets.stored.items()):
+            out.consumer_offset(queue_id, name.encode(), stored)
+            yield
         for block in list(stream.blocks):
             if stream.deleted:
                 return

@@ -30,6 +30,7 @@ from leveret.broker.source import Returned
 from leveret.broker.stream import Stream
 from leveret.message import Message
 from leveret.store.ranges import RangeSet
+from leveret.store.record import FORGOTTEN
 from leveret.store.replay import Replay
 from leveret.store.segments import ChunkRef
 from leveret.wire.numbered import read_numbered
@@ -61,6 +62,8 @@ class RestoredQueue:
         self.dead = RangeSet()
         #: How often messages in chunks came back, where the chunks do not say it.
         self.counts: dict[i64, i64] = {}
+        #: How far the named consumers of a stream have come.
+        self.offsets: dict[bytes, int] = {}
         self.deleted = False
 
     def forget(self) -> None:
@@ -313,6 +316,14 @@ class Restore(Replay):
             for held in [held for held in messages if held < first_offset]:
                 del messages[held]
 
+    def consumer_offset(self, queue_id: i64, consumer: bytes, offset: i64) -> None:
+        """Set how far a named consumer has come, or forget it."""
+        offsets = self._queue(queue_id).offsets
+        if offset == FORGOTTEN:
+            offsets.pop(consumer, None)
+        else:
+            offsets[consumer] = int(offset)
+
     # -- from the snapshot ------------------------------------------------------------------------
 
     def queue(self, queue_id: i64, next_sequence: i64) -> None:
@@ -448,6 +459,7 @@ class Restore(Replay):
             restore_stream(
                 queue, restored.chunks, messages, restored.first_offset, restored.next_sequence
             )
+            queue.offsets.restore(restored.offsets)
         elif isinstance(queue, ChunkedQueue):
             if isinstance(queue, ClassicQueue):
                 queue.restore_pages(pages, restored.counts)

@@ -22,6 +22,7 @@ from leveret.broker.source import NOTHING
 from leveret.broker.stream_block import Block
 from leveret.broker.stream_chunks import StreamWatcher
 from leveret.broker.stream_filter import stream_filter
+from leveret.broker.stream_offsets import StreamOffsets
 from leveret.broker.stream_reader import BlockWanted, StreamReader
 from leveret.broker.stream_retention import Retention
 from leveret.broker.stream_spill import BlockRecord, spill
@@ -59,7 +60,9 @@ class Stream(Queue):
         #: What each group of the journal that is not synced yet ends with: (group, next offset).
         self.unsynced: list[tuple[i64, i64]] = []
         self.size: i64 = 0
+        #: The places of the consumers that have no name; groups of named ones have theirs.
         self.readers: dict[Consumer, StreamReader] = {}
+        self.offsets = StreamOffsets(self)
         #: Blocks that were written before their messages were synced: in memory until then.
         self.unseen: list[Block] = []
         #: Who waits for more to be seen, each called once.
@@ -76,6 +79,8 @@ class Stream(Queue):
         """Take the stream's arguments as its policies have changed them."""
         super().configure(merged)
         self.retention.configure(merged)
+        for group in self.offsets.groups.values():
+            group.settings = self.settings
 
     # -- writing ----------------------------------------------------------------------------------
 
@@ -151,7 +156,7 @@ class Stream(Queue):
         if self.unseen:
             self._see()
         self.retain()
-        self.mark()
+        self._mark_all()
         if self.watchers:
             self._tell_watchers()
 
@@ -236,7 +241,13 @@ class Stream(Queue):
         self.turn.held_bytes += block.size
         self.turn.held_messages += block.count
         self.turn.stream_cache.put(block)
+        self._mark_all()
+
+    def _mark_all(self) -> None:
+        """Note that there may be something for everybody who reads."""
         self.mark()
+        for group in self.offsets.groups.values():
+            group.mark()
 
     def _decoded(self, block: Block, data: bytes) -> list[Message | None]:
         """Return the messages of a chunk; what is damaged is None, and told to the log."""
@@ -278,7 +289,8 @@ class Stream(Queue):
             )
         if consumer.prefetch_count <= 0:
             raise PreconditionFailed(f"consumer prefetch count is not set for '{where}'")
-        self.readers[consumer] = self.reader(consumer.arguments, where)
+        if consumer.queue is self:
+            self.readers[consumer] = self.reader(consumer.arguments, where)
 
     def detach(self, consumer: Consumer) -> None:
         """Forget a consumer's place."""
@@ -341,7 +353,7 @@ class Stream(Queue):
         """Hand out up to `limit` messages, each consumer's share from its own place."""
         more = False
         # Who has no credit takes no share from the others.
-        ready = [consumer for consumer in self.consumers if consumer.ready()]
+        ready = [consumer for consumer in self.readers if consumer.ready()]
         share: i64 = max(limit // max(len(ready), 1), 1)
         for consumer in ready:
             if self.readers[consumer].hand_out(consumer, share) == share:
@@ -397,4 +409,5 @@ class Stream(Queue):
         self.last = Block(self.next_offset)
         self.blocks = [self.last]
         self.readers.clear()
+        self.offsets.drop()
         self._tell_watchers()

@@ -57,6 +57,8 @@ class StreamReader(MessageSource):
         self.wanted: StreamFilter | None = None
         #: Messages before the first one of that time are passed over.
         self.from_ms: i64 = NOTHING
+        #: Where what was delivered is noted until it is settled; None where nobody asks.
+        self.unsettled: dict[i64, None] | None = None
 
     def select(self, wanted: StreamFilter | None, from_ms: i64) -> None:
         """Give only what `wanted` lets through, from the first message of `from_ms` or later on.
@@ -74,6 +76,7 @@ class StreamReader(MessageSource):
         costs no credit.
         """
         outlet = consumer.outlet
+        unsettled = self.unsettled
         looked: i64 = 0
         delivered: i64 = 0
         while looked < limit and consumer.ready():
@@ -83,6 +86,8 @@ class StreamReader(MessageSource):
             looked += 1
             message = self.take()
             if not self.selects or self._wants(message):
+                if unsettled is not None:
+                    unsettled[offset] = None
                 outlet.deliver(consumer, message, offset, 0)
                 delivered += 1
         self.stream.delivered += delivered

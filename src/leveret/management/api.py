@@ -30,6 +30,7 @@ from leveret.management.routes import (
     publishers,
     queue_actions,
     queues,
+    stream_consumers,
     users,
     vhosts,
 )
@@ -63,6 +64,7 @@ MODULES = (
     delayed,
     publishers,
     backup,
+    stream_consumers,
 )
 
 

@@ -17,6 +17,7 @@ from leveret.chunk import NEVER
 from leveret.message import Message
 from leveret.store.catalog import Catalog, number, text
 from leveret.store.ranges import RangeSet
+from leveret.store.record import FORGOTTEN
 from leveret.store.replay import Replay
 from leveret.store.segments import ChunkRef
 from leveret.wire.numbered import read_numbered
@@ -282,7 +283,10 @@ class Holdings(Replay):
 
     def consumer_offset(self, queue_id: i64, consumer: bytes, offset: i64) -> None:
         """Set how far a named consumer has come."""
-        self.of(queue_id).offsets[consumer] = int(offset)
+        if offset == FORGOTTEN:
+            self.of(queue_id).offsets.pop(consumer, None)
+        else:
+            self.of(queue_id).offsets[consumer] = int(offset)
 
     # -- from the snapshot -------------------------------------------------------------------------
 

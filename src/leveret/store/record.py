@@ -39,7 +39,7 @@ Payloads by kind (`string` = u8 length and bytes; `table` = AMQP field table):
     purge                u64 queue | u64 below sequence
     trim                 u64 queue | u64 first offset that stays
     tx                   any of the others, each as u32 size | u8 kind | payload
-    consumer offset      u64 queue | string consumer | u64 offset
+    consumer offset      u64 queue | string consumer | u64 offset; 2^64 - 1 = forgotten
     publisher sequence   u64 queue | string publisher | u64 the highest of its messages' numbers |
                          i64 time in ms of its last one
     checkpoint           u64 generation | 16 bytes uuid, or none
@@ -125,6 +125,9 @@ DIGEST_BYTES: Final = 8
 
 #: A payload's size must fit a signed 32-bit number.
 RECORD_BYTES_MAX: Final = 0x7FFF_FFFF
+
+#: What stands for the offset of a consumer that is known no more.
+FORGOTTEN: Final = -1
 
 #: Keeps a seed within what a signed 64-bit number holds.
 SEED_MASK: Final = 0x7FFF_FFFF_FFFF_FFFF

@@ -83,7 +83,7 @@ class Replay(ABC):
         """
 
     def consumer_offset(self, queue_id: i64, consumer: bytes, offset: i64) -> None:  # noqa: B027
-        """Set how far a named consumer of a stream has come."""
+        """Set how far a named consumer of a stream has come; FORGOTTEN takes the name out."""
 
     # -- from the snapshot only --------------------------------------------------------------------
 

@@ -8,6 +8,8 @@ from leveret.broker.browse import make_browser
 from leveret.broker.classic import ClassicQueue
 from leveret.broker.consumer import Consumer, consumer_priority
 from leveret.broker.replies import REPLY_NAME
+from leveret.broker.stream import Stream
+from leveret.broker.stream_group import READER_NAME, group_of
 from leveret.errors import NotAllowed, NotImplementedFault, PreconditionFailed, ResourceLocked
 from leveret.limits import CONSUMERS_PER_CHANNEL_MAX, UNACKED_PER_CHANNEL_MAX
 from leveret.session.channel import ACK, REJECT, REQUEUE, TX, Channel, TxSettle
@@ -157,6 +159,8 @@ def _consume(channel: Channel, method: BasicConsume) -> None:
     priority = consumer_priority(method.arguments, where)
     if method.arguments.get("x-browse", False) is not False:
         queue = make_browser(queue, method.arguments["x-browse"], where)
+    if READER_NAME in method.arguments and isinstance(queue, Stream):
+        queue = group_of(queue, method.arguments[READER_NAME], where)
     consumer = Consumer(
         channel,
         queue,
