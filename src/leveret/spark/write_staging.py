@@ -21,7 +21,8 @@ from typing import Final
 
 from leveret.client import BasicProperties, PublishFailed
 from leveret.client.blocking import Channel
-from leveret.errors import NotFound
+from leveret.errors import NotFound, PreconditionFailed, SoftError
+from leveret.spark.retries import ask
 from leveret.spark.transports.amqp import INTERRUPTIONS
 from leveret.spark.transports.base import Interrupted
 from leveret.spark.write_link import WriteError, close_link, open_link
@@ -77,73 +78,103 @@ class StagingQueue:
     def staged(self, count: int) -> Staged:
         """Check that all that was sent is there.  Raises: WriteError."""
         staged = Staged(self.name, count)
-        check_staged(self._channel, staged)
+        check_staged(self._channel, [staged])
         return staged
 
 
-def check_staged(channel: Channel, staged: Staged) -> None:
-    """Check that a queue holds what was staged, and have it expire later.  Raises: WriteError."""
+def check_staged(channel: Channel, queues: Sequence[Staged]) -> None:
+    """Check that queues hold what was staged, and have them expire later.
+
+    All are empty where the broker knows the batch as committed: it drops what comes again.
+
+    Raises: WriteError.
+    """
+    counts = [_count(channel, staged) for staged in queues]
+    for staged, count in zip(queues, counts, strict=True):
+        if count != staged.count and any(counts):
+            raise WriteError(
+                f"the staging queue {staged.queue!r} holds {count} messages, not {staged.count}: "
+                "somebody took some away; nothing of the batch was published"
+            )
+
+
+def _count(channel: Channel, staged: Staged) -> int:
+    """Return how many messages a staging queue holds.  Raises: WriteError."""
     try:
-        count = channel.queue_declare(staged.queue, passive=True).message_count
+        return channel.queue_declare(staged.queue, passive=True).message_count
     except NotFound as error:
         raise WriteError(
             f"the staging queue {staged.queue!r} is gone: it expired (option stagingExpiryMs), or "
             "was deleted; nothing of the batch was published"
         ) from error
-    if count != staged.count:
-        raise WriteError(
-            f"the staging queue {staged.queue!r} holds {count} messages, not {staged.count}: a "
-            "policy or a person took some away; nothing of the batch was published"
-        )
 
 
 def commit(options: WriteOptions, job: Job, staged: Sequence[Staged]) -> None:
     """Have the broker publish a batch, once and for all.
 
-    When it returns, the decision is on the broker's disk.
+    When it returns, the decision is on the broker's disk.  A commit whose answer did not come is
+    asked for again: the broker knows it if it was decided.
 
-    Raises: WriteError when the broker refuses; Interrupted when its answer did not come, so that
-    the batch may be committed or not: it is to be written again, and is then recognised.
+    Raises: WriteError when the broker refuses; Interrupted.
     """
-    body = json.dumps(
-        {
-            "sink": job.sink,
-            "batch": job.batch,
-            "queues": [one.queue for one in staged],
-            "unroutable": options.unroutable,
-        }
-    )
+    attempts = 0
+
+    def attempt() -> None:
+        nonlocal attempts
+        attempts += 1
+        _commit_once(options, job, staged, attempts == 1)
+
+    ask(options, f"the commit of batch {job.batch} of sink {job.sink!r}", attempt)
+
+
+def _commit_once(options: WriteOptions, job: Job, staged: Sequence[Staged], is_first: bool) -> None:
+    """Ask for the commit; what it decided before has taken the queues.  Raises: as `commit`."""
+    command = {
+        "sink": job.sink,
+        "batch": job.batch,
+        "queues": [one.queue for one in staged],
+        "unroutable": options.unroutable,
+    }
     connection = open_link(options)
     try:
         channel = connection.channel()
         channel.confirm_select()
-        for one in staged:
-            check_staged(channel, one)
+        if is_first:
+            check_staged(channel, staged)
         properties = BasicProperties(content_type="application/json", delivery_mode=2)
-        channel.publish(body.encode(), "", COMMIT_KEY, properties, mandatory=True)
-    except PublishFailed as error:
+        channel.publish(json.dumps(command).encode(), "", COMMIT_KEY, properties, mandatory=True)
+    except (PublishFailed, SoftError) as error:
         raise WriteError(
             f"the broker refused batch {job.batch} of sink {job.sink!r}: {error}"
         ) from error
     except INTERRUPTIONS as error:
-        raise Interrupted(
-            f"no answer to the commit of batch {job.batch}: {type(error).__name__}: {error}"
-        ) from error
+        raise Interrupted(f"{type(error).__name__}: {error}") from error
     finally:
         close_link(connection)
 
 
 def discard(options: WriteOptions, queues: Sequence[str]) -> None:
-    """Delete staging queues as far as that can be done now; the others expire."""
+    """Delete staging queues as far as that can be done now; the others expire.
+
+    The broker keeps those of a batch that is committed after all.
+    """
     if not queues:
         return
     try:
         connection = open_link(options)
         try:
-            channel = connection.channel()
             for queue in queues:
-                channel.queue_delete(queue)
+                _delete(connection.channel(), queue)
         finally:
             close_link(connection)
     except Exception as error:  # noqa: BLE001  the write has failed already, of another reason
         log.warning("%d staging queues are left to expire: %s", len(queues), error)
+
+
+def _delete(channel: Channel, queue: str) -> None:
+    """Delete a staging queue that is not committed."""
+    try:
+        channel.queue_delete(queue)
+        channel.close()
+    except PreconditionFailed as error:
+        log.info("staging queue %r stays: %s", queue, error)

@@ -6,6 +6,7 @@ known: `staged` where it can be, `rows` or a column of publishing ids on request
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,7 +15,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
-from leveret.client import ReturnedMessage
+from leveret.client import ReturnedMessage, Timestamp
 from leveret.client.blocking import Connection
 from leveret.spark.options import OptionError
 from leveret.spark.write_encoder import Encoder, Envelope
@@ -32,9 +33,8 @@ _SPECULATION: Final = "spark.speculation"
 #: Publishing ids are `batch << 32 | row`.
 _ROW_BITS: Final = 32
 
-#: Where an unroutable message was to go, on its way to the dead-letter exchange.
-UNROUTABLE_EXCHANGE: Final = "x-unroutable-exchange"
-UNROUTABLE_ROUTING_KEY: Final = "x-unroutable-routing-key"
+#: Why a message went to the dead-letter exchange, as Leveret says it of a staged one.
+_UNROUTABLE: Final = "unroutable"
 
 
 class Written(WriterCommitMessage):
@@ -137,7 +137,7 @@ class TaskWriter:
         try:
             mode = chosen_mode(options, layout, connection)
             publisher = self._publisher(mode, task)
-            self._envelope_publisher = publisher
+            self._publisher_name = publisher
             self._sender = Sender(options, connection, publisher is not None, self._came_back)
             if mode == "staged":
                 self._staging = StagingQueue(self._sender.channel, options, job, task.partition)
@@ -197,17 +197,35 @@ class TaskWriter:
                 "set the option unroutable to drop or to dead-letter:<exchange>"
             )
         properties = message.properties
-        headers = dict(message.headers)
-        headers[UNROUTABLE_EXCHANGE] = message.exchange
-        headers[UNROUTABLE_ROUTING_KEY] = message.routing_key
-        if self._envelope_publisher is not None:
-            # Its numbers are not the publisher's next ones for a queue that takes both.
-            headers[PUBLISHER] = f"{self._envelope_publisher}.unroutable"
-        properties.headers = headers
+        properties.headers = _dead_letter_headers(message, self._publisher_name)
         frames = self._sender.frames.publish(
             exchange, message.routing_key, True, properties.encode(), message.body
         )
         self._sender.send(frames, 1)
+
+
+def _dead_letter_headers(message: ReturnedMessage, publisher: str | None) -> dict[str, object]:
+    """Return the headers of an unroutable message on its way to the dead-letter exchange.
+
+    They say where it comes from as brokers do; it died in no queue.
+    """
+    death: dict[str, object] = {
+        "count": 1,
+        "reason": _UNROUTABLE,
+        "queue": "",
+        "time": Timestamp(int(time.time())),
+        "exchange": message.exchange,
+        "routing-keys": [message.routing_key],
+    }
+    headers = dict(message.headers)
+    headers["x-death"] = [death]
+    for which in ("first", "last"):
+        for field in ("reason", "queue", "exchange"):
+            headers[f"x-{which}-death-{field}"] = death[field]
+    if publisher is not None:
+        # Its numbers are not the publisher's next ones for a queue that takes both.
+        headers[PUBLISHER] = f"{publisher}.unroutable"
+    return headers
 
 
 def chosen_mode(options: WriteOptions, layout: Layout, connection: Connection) -> str:

@@ -46,7 +46,7 @@ class BatchWriter(DataSourceArrowWriter):
         commit_written(self._options, messages)
 
     def abort(self, messages: Messages) -> None:
-        """Delete what was staged, as far as that is known and safe."""
+        """Delete what was staged, as far as that is known."""
         abort_written(self._options, messages)
 
 
@@ -68,7 +68,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         commit_written(self._options, messages)
 
     def abort(self, messages: Messages, batchId: int) -> None:  # noqa: N803
-        """Delete what was staged, as far as that is known and safe."""
+        """Delete what was staged, as far as that is known."""
         abort_written(self._options, messages)
 
 
@@ -114,12 +114,10 @@ def commit_written(options: WriteOptions, messages: Messages) -> None:
 
 
 def abort_written(options: WriteOptions, messages: Messages) -> None:
-    """Delete what tasks have staged, unless a commit of it may have been asked for.
+    """Delete what tasks have staged.
 
-    Spark aborts after a failed commit too, and that one may have been decided by the broker, which
-    then takes the messages out of these queues: they are left to expire.
+    Spark aborts after a failed commit too, which the broker may have decided nevertheless: it then
+    keeps these queues.
     """
-    if all(message is not None for message in messages):
-        return
     written = [message for message in messages if isinstance(message, Written)]
     discard(options, [m.staged.queue for m in written if m.staged is not None])
