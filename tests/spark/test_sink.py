@@ -1,0 +1,104 @@
+"""The sinks in a session of Spark: what only Spark shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from brokers import Broker
+from live_stream import LiveStream, Sent
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+
+@pytest.fixture
+def copied(broker: Broker, name: str) -> Iterator[LiveStream]:
+    """Another empty stream."""
+    live = LiveStream(broker.uri, f"{name}-copy", f"{name}-copy-exchange")
+    live.declare()
+    yield live
+    live.delete()
+
+
+def count_and_distinct(spark: SparkSession, live: LiveStream) -> tuple[int, int]:
+    """Return how many messages a stream holds, and how many bodies."""
+    rows = spark.read.format("leveret").options(**live.options).load()
+    found = rows.selectExpr("count(*)", "count(DISTINCT body)").first()
+    assert found is not None
+    return found[0], found[1]
+
+
+def copy(source: DataFrame, target: LiveStream, checkpoint: Path, **more: str) -> StreamingQuery:
+    """Run a query that writes what is there, to its end."""
+    query = (
+        source.writeStream.format("leveret")
+        .options(**target.options, **more)
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    return query
+
+
+def test_a_table_is_saved(spark: SparkSession, stream: LiveStream) -> None:
+    rows = spark.range(0, 5000, numPartitions=3).selectExpr(
+        "CAST(id AS STRING) AS body",
+        "'a.b' AS routing_key",
+        "map('h', CAST(id % 7 AS STRING)) AS headers",
+        "named_struct('app_id', 'spark', 'timestamp', timestamp'2026-01-02 03:04:05Z') AS properties",
+    )
+    save = rows.write.format("leveret").mode("append").option("uri", stream.uri)
+    save.option("exchange", stream.exchange).option("dedup", "rows").save()
+    assert count_and_distinct(spark, stream) == (5000, 5000)
+    read = spark.read.format("leveret").options(**stream.options).load()
+    found = read.selectExpr(
+        "routing_key",
+        "headers['h'] = CAST(CAST(body AS STRING) AS INT) % 7",
+        "properties.app_id",
+        "date_format(properties.timestamp, 'yyyy-MM-dd HH:mm:ss')",
+    ).distinct()
+    assert [tuple(row) for row in found.collect()] == [
+        ("a.b", True, "spark", "2026-01-02 03:04:05")
+    ]
+
+
+def test_overwriting_and_completing_are_refused(spark: SparkSession, stream: LiveStream) -> None:
+    rows = spark.range(1).selectExpr("CAST(id AS STRING) AS body")
+    with pytest.raises(Exception, match="cannot be overwritten"):
+        rows.write.format("leveret").mode("overwrite").options(**stream.options).save()
+
+
+def test_speculative_execution_is_refused(spark: SparkSession, stream: LiveStream) -> None:
+    rows = spark.range(1).selectExpr("CAST(id AS STRING) AS body")
+    # Where a session is started with it, Spark hands its settings to tasks the same way.
+    spark.sparkContext.setLocalProperty("spark.speculation", "true")
+    try:
+        with pytest.raises(Exception, match="two tasks would write the same rows"):
+            rows.write.format("leveret").mode("append").options(**stream.options).save()
+    finally:
+        spark.sparkContext.setLocalProperty("spark.speculation", "false")
+
+
+def test_a_stream_is_copied_with_the_numbers_of_its_rows(
+    spark: SparkSession, stream: LiveStream, copied: LiveStream, tmp_path: Path
+) -> None:
+    stream.publish(Sent(f"{n}".encode(), f"k.{n % 3}") for n in range(1000))
+    source = (
+        spark.readStream.format("leveret")
+        .options(**stream.options, startingOffsets="earliest", maxOffsetsPerTrigger="400")
+        .load()
+    )
+    copy(source, copied, tmp_path / "c", dedup="rows")
+    assert count_and_distinct(spark, copied) == (1000, 1000)
+    # The last batch once more, as after a crash before Spark's note that it is done.
+    commits = tmp_path / "c" / "commits"
+    for name in ("2", ".2.crc"):
+        (commits / name).unlink(missing_ok=True)
+    copy(source, copied, tmp_path / "c", dedup="rows")
+    assert count_and_distinct(spark, copied) == (1000, 1000)
