@@ -51,7 +51,8 @@ def test_a_table_is_saved(spark: SparkSession, stream: LiveStream) -> None:
         "CAST(id AS STRING) AS body",
         "'a.b' AS routing_key",
         "map('h', CAST(id % 7 AS STRING)) AS headers",
-        "named_struct('app_id', 'spark', 'timestamp', timestamp'2026-01-02 03:04:05Z') AS properties",
+        "named_struct('app_id', 'spark', 'timestamp', timestamp'2026-01-02 03:04:05Z') "
+        "AS properties",
     )
     save = rows.write.format("leveret").mode("append").option("uri", stream.uri)
     save.option("exchange", stream.exchange).option("dedup", "rows").save()

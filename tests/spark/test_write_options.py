@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from pyspark.sql.types import (
     BinaryType,
@@ -15,8 +17,9 @@ from pyspark.sql.types import (
 
 from leveret.spark.options import OptionError
 from leveret.spark.schema import PROPERTIES, ROW, SchemaError
-from leveret.spark.write_options import WriteOptions, parse_write_options
-from leveret.spark.write_schema import Layout, layout_of
+from leveret.spark.write_options import WRITE_OPTION_NAMES, WriteOptions, parse_write_options
+from leveret.spark.write_rows import RESERVED
+from leveret.spark.write_schema import COLUMNS, PASSED_OVER, Layout, layout_of
 
 URI = "amqp://localhost"
 
@@ -179,3 +182,41 @@ def test_a_column_that_is_there_twice_is_refused() -> None:
     twice = StructType([StructField("body", BinaryType()), StructField("body", BinaryType())])
     with pytest.raises(SchemaError, match="'body' is there twice"):
         layout_of(twice, options(stream="s"))
+
+
+# -- the page --------------------------------------------------------------------------------------
+
+PAGE = Path(__file__).parents[2] / "docs" / "spark-sink.md"
+
+
+def table(title: str) -> dict[str, list[str]]:
+    """Return the rows of a section's table by their first cell."""
+    section = PAGE.read_text().split(f"## {title}\n")[1].split("\n## ")[0]
+    lines = [line for line in section.splitlines() if line.startswith("| `")]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return {row[0].strip("`"): row[1:] for row in cells}
+
+
+def test_the_page_lists_the_options_in_their_order_with_their_defaults() -> None:
+    listed = table("Options")
+    assert list(listed) == list(WRITE_OPTION_NAMES)
+    plain = options()
+    for name, default in (
+        ("dedup", plain.dedup),
+        ("unroutable", plain.unroutable),
+        ("maxInFlight", plain.max_in_flight),
+        ("confirmTimeoutMs", plain.confirm_timeout_ms),
+        ("stagingExpiryMs", plain.staging_expiry_ms),
+        ("numRetries", plain.num_retries),
+    ):
+        assert listed[name][0].strip("`") == str(default)
+
+
+def test_the_page_lists_the_columns_and_their_types() -> None:
+    listed = table("Columns")
+    assert {name: cells[0] for name, cells in listed.items()} == {
+        name: words for name, (_, words) in COLUMNS.items()
+    }
+    section = PAGE.read_text().split("## Columns\n")[1]
+    assert f"({', '.join(f'`{name}`' for name in PASSED_OVER)})" in section
+    assert all(f"`{name}`" in " ".join(section.split()) for name in RESERVED)
