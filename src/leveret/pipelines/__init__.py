@@ -8,6 +8,7 @@ parses arguments or prints.
 from __future__ import annotations
 
 from leveret.pipelines.archive import ArchiveResult, archive, start_archive
+from leveret.pipelines.lifecycle import Lifecycle, lifecycle, lives
 from leveret.pipelines.report import Report, Traffic, report, traffic
 from leveret.pipelines.route import Routes, route, routed
 from leveret.pipelines.source import read_archive
@@ -15,11 +16,14 @@ from leveret.pipelines.topology import Topology, read_topology
 
 __all__ = [
     "ArchiveResult",
+    "Lifecycle",
     "Report",
     "Routes",
     "Topology",
     "Traffic",
     "archive",
+    "lifecycle",
+    "lives",
     "read_archive",
     "read_topology",
     "report",

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import typer
 
-from leveret.cli.pipeline import archive, report, route
+from leveret.cli.pipeline import archive, lifecycle, report, route
 
-MODULES = (archive, report, route)
+MODULES = (archive, lifecycle, report, route)
 
 
 def app() -> typer.Typer:

@@ -1,0 +1,50 @@
+"""`leveret pipeline lifecycle`: how messages lived, by the broker's events."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from leveret.cli import options
+from leveret.cli.pipeline import running
+
+
+def lifecycle(
+    stream: Annotated[
+        str, typer.Option("--stream", metavar="STREAM", help="The stream of events.")
+    ] = "amq.leveret.events",
+    path: Annotated[
+        str | None, typer.Option("--path", metavar="PATH", help="Read this archive of it.")
+    ] = None,
+    stuck_after: Annotated[
+        str,
+        typer.Option("--stuck-after", metavar="SPAN", help="Without an event so long is stuck."),
+    ] = "10 minutes",
+    html: running.Html = None,
+    master: running.Master = "local[*]",
+    uri: options.Uri = options.DEFAULT_URI,
+) -> None:
+    """Tell how long messages took from stage to stage, how they ended, and which are stuck."""
+    with running.session("lifecycle", master) as spark:
+        from leveret.pipelines import lifecycle as run
+
+        found = run(
+            spark,
+            uri=uri if path is None else None,
+            stream=stream,
+            path=path,
+            stuck_after=stuck_after,
+            html_path=html,
+            progress=running.say,
+        )
+    typer.echo(f"{found.events} events, {found.stuck_total} stuck messages")
+    for queue in found.queues:
+        waiting = queue.stages.get("waiting")
+        waited = f"{waiting.p50_ms}\t{waiting.p99_ms}" if waiting is not None else "-\t-"
+        typer.echo(
+            f"{queue.vhost}\t{queue.queue}\t{queue.messages}\t{queue.acked}\t{queue.stuck}\t{waited}"
+        )
+
+
+COMMANDS = (lifecycle,)

@@ -1,0 +1,318 @@
+"""The life of messages, from the broker's events: latencies per stage, how they end, what is stuck.
+
+It reads the stream `amq.leveret.events` of a virtual host (`event_sample_every` turns it on), or an
+archive of it.  A message in a queue is known by its queue's name and its sequence; its events are
+put together by one aggregation, whatever their number.
+
+Stages, in milliseconds of the broker's clock: *routing* from the publish to the queue (not 0 for
+delayed messages and dead letters), *waiting* from there to the first delivery, *handling* from the
+first delivery to the ack, *whole* from the publish to the ack.
+
+A message is stuck when its last event is older than `stuck_after` before the newest event of all,
+and it neither ended nor went with a purge or its queue.  What came before the first event that the
+stream still has is told apart as far as it can be: lives without their beginning count in `cut`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from leveret.pipelines.progress import Say, stages
+from leveret.pipelines.refusals import span_seconds
+from leveret.pipelines.source import messages
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+EVENT_STREAM: Final = "amq.leveret.events"
+
+#: Queues and stuck messages that come back.
+QUEUES_MAX: Final = 1000
+STUCK_MAX: Final = 1000
+
+STAGES: Final = ("routing", "waiting", "handling", "whole")
+QUANTILES: Final = (0.5, 0.95, 0.99)
+
+#: How a life ends, and what ends all that wait in a queue.
+ENDS: Final = ("acked", "dead_lettered", "expired", "dropped")
+_QUEUE_ENDS: Final = ("purged", "deleted")
+
+EVENT: Final = (
+    "event string, at_ms bigint, vhost string, queue string, sequence bigint, exchange string, "
+    "routing_key string, taken_ms bigint, bytes bigint, message_id string, reason string, "
+    "count bigint, queues bigint"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """One stage of the lives in one queue: how many went through it, and quantiles in ms."""
+
+    messages: int
+    p50_ms: int
+    p95_ms: int
+    p99_ms: int
+    max_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLife:
+    """The lives of messages in one queue: how they ended, and how long the stages took.
+
+    `cleared` went with a purge or with the queue; `open` have not ended, and `stuck` of those are
+    too old.  `cut` have no beginning in what was read.
+    """
+
+    vhost: str
+    queue: str
+    messages: int
+    acked: int
+    dead_lettered: int
+    expired: int
+    dropped: int
+    cleared: int
+    open: int
+    stuck: int
+    cut: int
+    redelivered: int
+    stages: Mapping[str, Latency]
+
+
+@dataclass(frozen=True, slots=True)
+class Stuck:
+    """A message that went no further: its last event, and when that was."""
+
+    vhost: str
+    queue: str
+    sequence: int
+    exchange: str
+    routing_key: str
+    message_id: str | None
+    last_event: str
+    last_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Lifecycle:
+    """What was found: `queues` with the most messages first, `stuck` the oldest first.
+
+    `published` and `unroutable` are of the sample of publishes; `first` and `last` are the moments
+    of the oldest and the newest event.
+    """
+
+    source: str
+    events: int
+    unreadable: int
+    published: int
+    unroutable: int
+    queues: tuple[QueueLife, ...]
+    queues_total: int
+    stuck: tuple[Stuck, ...]
+    stuck_total: int
+    first: datetime | None
+    last: datetime | None
+
+
+def lifecycle(
+    spark: SparkSession,
+    *,
+    uri: str | None = None,
+    stream: str = EVENT_STREAM,
+    path: str | Path | None = None,
+    stuck_after: str = "10 minutes",
+    html_path: str | Path | None = None,
+    password_env: str | None = None,
+    options: Mapping[str, str] | None = None,
+    progress: Say | None = None,
+) -> Lifecycle:
+    """Tell how messages lived, by the events of a broker (`uri`) or of an archive (`path`).
+
+    Raises: JobError (a ValueError) for what makes no sense; what Spark raises.
+    """
+    seconds = span_seconds("stuck_after", stuck_after)
+    rows, source = messages(
+        spark, uri=uri, stream=stream, path=path, password_env=password_env, options=options,
+        columns="body binary",
+    )  # fmt: skip
+    with stages(spark, progress, f"reading {source}"):
+        found = summarize(read_events(rows), source, seconds)
+    if html_path is not None:
+        from leveret.pipelines.lifecycle_page import lifecycle_page
+        from leveret.pipelines.page_parts import write_page
+
+        write_page(html_path, lifecycle_page(found, stuck_after))
+    return found
+
+
+def read_events(rows: DataFrame) -> DataFrame:
+    """Return events as columns (`EVENT`); a body that is no event has no `event`."""
+    from pyspark.sql import functions as f
+
+    text = f.col("body").cast("string")
+    return rows.select(f.from_json(text, EVENT).alias("e")).select("e.*")
+
+
+def lives(events: DataFrame) -> DataFrame:
+    """Return a row for each message in each queue; a table to go on with.
+
+    Columns: vhost, queue, sequence, what is known of the message, the times `taken_ms`,
+    `routed_ms`, `delivered_ms` (first), `ended_ms`, the `end` (null while it lives, `cleared` after
+    a purge or with its queue), `deliveries`, `last_event`, `last_ms`.
+    """
+    from pyspark.sql import functions as f
+
+    event, at = f.col("event"), f.col("at_ms")
+    key = ["vhost", "queue", "sequence"]
+    of_messages = events.where(f.col("sequence").isNotNull() & ~event.isin(*_QUEUE_ENDS))
+    grouped = of_messages.groupBy(*key).agg(
+        f.max("exchange").alias("exchange"),
+        f.max("routing_key").alias("routing_key"),
+        f.max("message_id").alias("message_id"),
+        f.min("taken_ms").alias("taken_ms"),
+        f.min(f.when(event == "routed", at)).alias("routed_ms"),
+        f.min(f.when(event == "delivered", at)).alias("delivered_ms"),
+        f.max(f.when(event.isin(*ENDS), at)).alias("ended_ms"),
+        f.max(f.when(event.isin(*ENDS), event)).alias("own_end"),
+        f.count(f.when(event == "delivered", 1)).alias("deliveries"),
+        f.max(f.struct(at, f.when(event == "requeued", 1).otherwise(0), event)).alias("last"),
+    )
+    cleared = (
+        events.where(event.isin(*_QUEUE_ENDS))
+        .groupBy("vhost", "queue")
+        .agg(f.max(f.struct("sequence", "at_ms")).alias("cleared"))
+    )
+    # A purge leaves alone what is handed out: only what waited is gone with it.
+    waits = f.col("last.event").isin("routed", "requeued")
+    gone = (f.col("sequence") < f.col("cleared.sequence")) & (
+        waits & (f.col("cleared.at_ms") >= f.col("last.at_ms"))
+    )
+    return grouped.join(f.broadcast(cleared), ["vhost", "queue"], "left").select(
+        *key,
+        "exchange",
+        "routing_key",
+        "message_id",
+        "taken_ms",
+        "routed_ms",
+        "delivered_ms",
+        "ended_ms",
+        f.coalesce(f.col("own_end"), f.when(gone, f.lit("cleared"))).alias("end"),
+        "deliveries",
+        f.col("last.event").alias("last_event"),
+        f.col("last.at_ms").alias("last_ms"),
+    )
+
+
+def summarize(events: DataFrame, source: str, stuck_after_seconds: int) -> Lifecycle:
+    """Return what events tell."""
+    from pyspark.sql import functions as f
+
+    totals = events.agg(
+        f.count(f.lit(1)).alias("events"),
+        f.count(f.when(f.col("event").isNull(), 1)).alias("unreadable"),
+        f.count(f.when(f.col("event") == "published", 1)).alias("published"),
+        f.count(f.when(f.col("event") == "unroutable", 1)).alias("unroutable"),
+        f.min("at_ms").alias("first"),
+        f.max("at_ms").alias("last"),
+    ).collect()[0]
+    oldest = (totals["last"] or 0) - stuck_after_seconds * 1000
+    all_lives = lives(events).persist()
+    try:
+        stuck = all_lives.where(f.col("end").isNull() & (f.col("last_ms") < oldest))
+        by_queue = _by_queue(all_lives, oldest)
+        found = by_queue.orderBy(f.desc("messages"), "vhost", "queue").limit(QUEUES_MAX).collect()
+        return Lifecycle(
+            source=source,
+            events=totals["events"],
+            unreadable=totals["unreadable"],
+            published=totals["published"],
+            unroutable=totals["unroutable"],
+            queues=tuple(_queue_life(row.asDict()) for row in found),
+            queues_total=len(found) if len(found) < QUEUES_MAX else by_queue.count(),
+            stuck=tuple(_stuck(row.asDict()) for row in _oldest(stuck).collect()),
+            stuck_total=stuck.count(),
+            first=_moment(totals["first"]),
+            last=_moment(totals["last"]),
+        )
+    finally:
+        all_lives.unpersist()
+
+
+def _spans() -> dict[str, Column]:
+    """Return the stages of a life, null where it did not come so far."""
+    from pyspark.sql import functions as f
+
+    acked_ms = f.when(f.col("end") == "acked", f.col("ended_ms"))
+    return {
+        "routing": f.col("routed_ms") - f.col("taken_ms"),
+        "waiting": f.col("delivered_ms") - f.col("routed_ms"),
+        "handling": acked_ms - f.col("delivered_ms"),
+        "whole": f.when(f.col("routed_ms").isNotNull(), acked_ms - f.col("taken_ms")),
+    }
+
+
+def _by_queue(all_lives: DataFrame, oldest_ms: int) -> DataFrame:
+    """Return the counts and latencies of each queue."""
+    from pyspark.sql import functions as f
+
+    end = f.col("end")
+    counts = [f.count(f.when(end == name, 1)).alias(name) for name in (*ENDS, "cleared")]
+    latencies = []
+    for name, span in _spans().items():
+        sketch = f.kll_sketch_agg_bigint(span)
+        quantiles = [f.kll_sketch_get_quantile_bigint(sketch, f.lit(q)) for q in QUANTILES]
+        passed = f.count(span)
+        latencies += [
+            passed.alias(f"{name}_messages"),
+            *(
+                f.when(passed > 0, quantile).alias(f"{name}_{place}")
+                for place, quantile in enumerate(quantiles)
+            ),
+            f.max(span).alias(f"{name}_max"),
+        ]
+    return all_lives.groupBy("vhost", "queue").agg(
+        f.count(f.lit(1)).alias("messages"),
+        *counts,
+        f.count(f.when(end.isNull(), 1)).alias("open"),
+        f.count(f.when(end.isNull() & (f.col("last_ms") < oldest_ms), 1)).alias("stuck"),
+        f.count(f.when(f.col("routed_ms").isNull(), 1)).alias("cut"),
+        f.count(f.when(f.col("deliveries") > 1, 1)).alias("redelivered"),
+        *latencies,
+    )
+
+
+def _oldest(stuck: DataFrame) -> DataFrame:
+    return stuck.orderBy("last_ms", "vhost", "queue", "sequence").limit(STUCK_MAX)
+
+
+def _queue_life(row: dict[str, object]) -> QueueLife:
+    """Return a queue's row as an object."""
+    found = {name: _latency(row, name) for name in STAGES}
+    kept = {name: row[name] for name in QueueLife.__slots__ if name != "stages"}
+    passed = {name: latency for name, latency in found.items() if latency.messages}
+    return QueueLife(stages=passed, **kept)  # type: ignore[arg-type]  # the columns have its names
+
+
+def _latency(row: dict[str, object], stage: str) -> Latency:
+    names = (f"{stage}_messages", f"{stage}_0", f"{stage}_1", f"{stage}_2", f"{stage}_max")
+    values = [row[name] for name in names]
+    return Latency(*(value if isinstance(value, int) else 0 for value in values))
+
+
+def _stuck(row: dict[str, object]) -> Stuck:
+    """Return a message that is stuck as an object."""
+    kept = {name: row[name] for name in Stuck.__slots__ if name != "last_at"}
+    last_ms = row["last_ms"]
+    assert isinstance(last_ms, int)
+    return Stuck(last_at=_known(last_ms), **kept)  # type: ignore[arg-type]  # the columns have its names
+
+
+def _known(ms: int) -> datetime:
+    return datetime.fromtimestamp(ms / 1000, tz=UTC)
+
+
+def _moment(ms: int | None) -> datetime | None:
+    return None if ms is None else _known(ms)
