@@ -35,6 +35,7 @@ from leveret.errors import (
     error_for,
 )
 from leveret.limits import FRAME_BYTES_MAX, FRAME_BYTES_MIN, HEARTBEAT_SECONDS
+from leveret.wire.deliveries import DeliveryScanner
 from leveret.wire.frames import (
     FRAME_BODY,
     FRAME_HEADER,
@@ -110,6 +111,8 @@ class Session:
         self._numbers_free: list[int] = []
         self._number_next = 1
         self._ended = False
+        #: Takes the deliveries of one channel as columns, before anything is made of them.
+        self.scanner: DeliveryScanner | None = None
         self._heard = False
         self._heard_ms = self._sent_ms = self._ticked_ms = now_ms
 
@@ -221,7 +224,11 @@ class Session:
         """Take every whole frame.  Raises: HardError."""
         reader = self._reader
         channels = self.channels
-        while self.state is not ConnectionState.CLOSED and reader.next():
+        while self.state is not ConnectionState.CLOSED:
+            if self.scanner is not None:
+                self._scan(self.scanner, events)
+            if not reader.next():
+                return
             kind = reader.kind
             number = reader.channel
             channel = channels.get(number)
@@ -242,6 +249,14 @@ class Session:
                 channel.fail(error, events)
             if channel.state is ChannelState.CLOSED:
                 self._free(channel)
+
+    def _scan(self, scanner: DeliveryScanner, events: list[Event]) -> None:
+        """Have the deliveries that come next taken as columns.  Raises: HardError."""
+        try:
+            scanner.take(self._reader)
+        except SoftError as error:
+            self.scanner = None
+            self.channels[scanner.channel].fail(error, events)
 
     def _other_frame(self, kind: int, number: int, events: list[Event]) -> None:
         """Take a frame of the connection itself, or of no open channel.  Raises: HardError."""
@@ -389,6 +404,8 @@ class Session:
     def _free(self, channel: ChannelSession) -> None:
         """Make the number of an ended channel free."""
         del self.channels[channel.number]
+        if self.scanner is not None and self.scanner.channel == channel.number:
+            self.scanner = None
         heapq.heappush(self._numbers_free, channel.number)
 
     def _fail(self, error: HardError, events: list[Event]) -> None:

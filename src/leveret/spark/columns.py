@@ -79,18 +79,27 @@ class BatchBuilder:
 
     def build(self, start: int, messages: Sequence[Delivery]) -> pa.RecordBatch:
         """Return a batch of messages whose offsets are `start` and those that follow."""
-        arrays = [self._column(field, start, messages) for field in self.schema]
+        arrays = []
+        for field in self.schema:
+            if field.name == "offset":
+                arrays.append(pa.array(range(start, start + len(messages)), field.type))
+            elif field.name in _BUILDERS:
+                arrays.append(self.column(field, messages))
+            else:
+                arrays.append(self.constant(field, len(messages)))
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
-    def _column(self, field: pa.Field, start: int, messages: Sequence[Delivery]) -> pa.Array:
-        count = len(messages)
-        if field.name == "stream":
-            return pa.repeat(pa.scalar(self._stream, field.type), count)
-        if field.name == "partition":
-            return pa.repeat(pa.scalar(self._partition, field.type), count)
-        if field.name == "offset":
-            return pa.array(range(start, start + count), field.type)
+    def column(self, field: pa.Field, messages: Sequence[Delivery]) -> pa.Array:
+        """Return a column that is made of the messages.
+
+        Of those that are made of properties alone, what has only these will do.
+        """
         return _BUILDERS[field.name](messages, field.type)
+
+    def constant(self, field: pa.Field, count: int) -> pa.Array:
+        """Return a column that is the same in all rows: `stream` or `partition`."""
+        value = self._stream if field.name == "stream" else self._partition
+        return pa.repeat(pa.scalar(value, field.type), count)
 
 
 def stream_offset(message: Delivery) -> int | None:

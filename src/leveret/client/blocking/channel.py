@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 from leveret.client import requests
 from leveret.client.blocking.calls import Call, Waiting
+from leveret.client.blocking.columns import ColumnConsumer
 from leveret.client.blocking.consumer import Consumer
 from leveret.client.errors import Closed
 from leveret.client.shell_channel import ShellChannel, log
 from leveret.limits import CLIENT_MESSAGE_OVERHEAD_BYTES, CLIENT_OUTPUT_BYTES_HIGH
+from leveret.wire.deliveries import DeliveryScanner
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -276,6 +278,26 @@ class Channel(ShellChannel):
 
         self._call(request.method, Call(take))
         return consumer
+
+    def consume_columns(
+        self,
+        queue: str,
+        *,
+        arguments: Mapping[str, object] | None = None,
+        with_properties: bool = True,
+    ) -> ColumnConsumer:
+        """Start a consumer of a stream whose deliveries come as columns, for readers of many.
+
+        It is the channel's only consumer, and the connection's only one of its kind at a time; it
+        ends with its channel.
+
+        Raises: as `consume`; ValueError when the connection has one already.
+        """
+        session = self.connection.session
+        if session.scanner is not None:
+            raise ValueError("the connection has a consumer of columns already")
+        session.scanner = scanner = DeliveryScanner(self.number, with_properties)
+        return ColumnConsumer(self, self.consume(queue, arguments=arguments), scanner)
 
     def get(self, queue: str, *, no_ack: bool = False) -> Message | None:
         """Return one message, or None when the queue is empty.  Raises: NotFound (404)."""

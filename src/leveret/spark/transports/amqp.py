@@ -20,7 +20,7 @@ import itertools
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.types import StructType
 
@@ -36,10 +36,14 @@ from leveret.client import (
 from leveret.client.blocking import Channel, Connection, Consumer, connect
 from leveret.errors import ConnectionForced, InternalError, ResourceFault
 from leveret.limits import SPARK_BATCH_BYTES, SPARK_BATCH_RECORDS
-from leveret.spark.columns import STREAM_OFFSET, STREAM_TIMESTAMP, BatchBuilder, stream_offset
+from leveret.spark.columns import STREAM_OFFSET, STREAM_TIMESTAMP, stream_offset
+from leveret.spark.deliveries import DeliveryBuilder
 from leveret.spark.limits import SAMPLE_RECORDS
 from leveret.spark.options import Options
 from leveret.spark.transports.base import Interrupted, Piece, Transport
+
+if TYPE_CHECKING:
+    from leveret.client.blocking.columns import ColumnConsumer, Columns
 
 #: How long a stream that other brokers count as empty is listened to.
 EMPTY_SECONDS: Final = 1.0
@@ -76,7 +80,7 @@ class AmqpTransport(Transport):
     def __init__(self, options: Options, stream: str, schema: StructType) -> None:
         self._options = options
         self._stream = stream
-        self._builder = BatchBuilder(stream, schema, options.partition_of(stream))
+        self._builder = DeliveryBuilder(stream, schema, options.partition_of(stream))
         self._connection: Connection | None = None
 
     # -- where the stream begins and ends ----------------------------------------------------------
@@ -168,30 +172,48 @@ class AmqpTransport(Transport):
     def read(self, start: int, end: int) -> Iterator[Piece]:
         """Yield what the stream holds of a range.  Raises: Interrupted; NotFound (404)."""
         with self._channel() as channel:
-            idle = min(DOUBT_SECONDS, self._poll_seconds)
-            consumer = self._attach(channel, start, self._options.prefetch, idle)
-            yield from _Reading(self._builder, start, end).run(
-                self._credited(channel, self._awaited(consumer, start))
+            channel.qos(self._options.prefetch)
+            consumer = channel.consume_columns(
+                self._stream,
+                arguments={STREAM_OFFSET: start},
+                with_properties=self._builder.with_properties,
             )
+            for columns in self._gathered(channel, consumer, start, end):
+                yield from self._builder.pieces(columns, start, end)
 
-    def _awaited(self, consumer: Consumer, start: int) -> Iterator[Message]:
-        """Yield messages until the broker says that it has no later ones.
+    def _gathered(
+        self, channel: Channel, consumer: ColumnConsumer, start: int, end: int
+    ) -> Iterator[Columns]:
+        """Yield messages by the batch until the range is over or the broker has no later ones.
 
         Raises: Interrupted when it has some and does not send them.
         """
-        last: Message | None = None
+        period = max(1, self._options.prefetch // 2)
+        seen = acked = 0
+        while consumer.last_offset + 1 < end and self._answers(consumer, seen, start):
+            seen = consumer.delivery_tag
+            if seen - acked >= period:
+                acked = seen
+                channel.ack(acked, multiple=True)
+            is_full = consumer.body_bytes >= SPARK_BATCH_BYTES
+            if is_full or consumer.count >= SPARK_BATCH_RECORDS:
+                yield consumer.take()
+        if consumer.count > 0:
+            yield consumer.take()
+
+    def _answers(self, consumer: ColumnConsumer, seen: int, start: int) -> bool:
+        """Wait for a message after delivery `seen`; False when the broker says there is none.
+
+        Raises: Interrupted when it has one and does not send it.
+        """
         heard = time.monotonic()
-        while True:
-            for message in consumer:
-                yield message
-                last = message
-                heard = time.monotonic()
-            expected = start if last is None else _offset(last) + 1
-            if self.latest() <= expected:
-                return
+        while not consumer.wait(seen, min(DOUBT_SECONDS, self._poll_seconds)):
+            if self.latest() <= max(start, consumer.last_offset + 1):
+                return False
             silence = time.monotonic() - heard
             if silence >= self._poll_seconds:
                 raise Interrupted(f"the broker sent nothing for {silence:.1f} s")
+        return True
 
     def _credited(self, channel: Channel, messages: Iterator[Message]) -> Iterator[Message]:
         """Yield messages and ack them: each ack lets the broker send as many more."""
@@ -252,51 +274,6 @@ class AmqpTransport(Transport):
                 connection.close()
             except INTERRUPTIONS:
                 return  # it is gone, which is what was wanted
-
-
-class _Reading:
-    """One pass over a range: messages become pieces of consecutive offsets."""
-
-    def __init__(self, builder: BatchBuilder, start: int, end: int) -> None:
-        self._builder = builder
-        self._start = start
-        self._end = end
-        self._messages: list[Message] = []
-        self._bytes = 0
-
-    def run(self, messages: Iterator[Message]) -> Iterator[Piece]:
-        """Yield pieces until the range is over or the messages are."""
-        expected = self._start
-        for message in messages:
-            offset = _offset(message)
-            if offset < expected:
-                continue
-            if offset != expected or offset >= self._end:
-                yield from self._flush()
-                self._start = expected = offset
-            if offset >= self._end:
-                return
-            self._messages.append(message)
-            self._bytes += len(message.body)
-            expected += 1
-            if self._is_full or expected == self._end:
-                yield from self._flush()
-            if expected == self._end:
-                return
-        yield from self._flush()
-
-    @property
-    def _is_full(self) -> bool:
-        return len(self._messages) >= SPARK_BATCH_RECORDS or self._bytes >= SPARK_BATCH_BYTES
-
-    def _flush(self) -> Iterator[Piece]:
-        """Yield what was gathered, if anything was."""
-        if self._messages:
-            start, self._start = self._start, self._start + len(self._messages)
-            batch = self._builder.build(start, self._messages)
-            self._messages = []
-            self._bytes = 0
-            yield Piece(start, self._start, batch)
 
 
 def _follow(consumer: Consumer, message: Message | None) -> Message | None:

@@ -1,0 +1,67 @@
+"""A consumer whose deliveries come as columns: no object is made for any message.
+
+It is for readers of streams, who put messages into columns anyway.  What waits to be taken is
+bounded by who reads: nothing is read from the socket but in `wait` and in other calls of the same
+connection.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from leveret.wire.deliveries import Columns, DeliveryScanner
+
+if TYPE_CHECKING:
+    from leveret.client.blocking.channel import Channel
+    from leveret.client.blocking.consumer import Consumer
+
+__all__ = ["ColumnConsumer", "Columns"]
+
+
+class ColumnConsumer:
+    """One such consumer; made and started by `Channel.consume_columns`."""
+
+    def __init__(self, channel: Channel, consumer: Consumer, scanner: DeliveryScanner) -> None:
+        self._channel = channel
+        self._consumer = consumer
+        self._scanner = scanner
+
+    @property
+    def count(self) -> int:
+        """How many messages have come and wait to be taken."""
+        return self._scanner.count
+
+    @property
+    def body_bytes(self) -> int:
+        """How large the bodies of those are together."""
+        return self._scanner.body_bytes
+
+    @property
+    def delivery_tag(self) -> int:
+        """The delivery tag of the last message that came; 0 before the first."""
+        return self._scanner.delivery_tag
+
+    @property
+    def last_offset(self) -> int:
+        """The offset of the last message that came; -1 before the first."""
+        return self._scanner.last_offset
+
+    def wait(self, delivery_tag: int, seconds: float) -> bool:
+        """Read until a message after that one has come, at most so long; tell whether one has.
+
+        Raises: ConsumerCancelled; the channel's error.
+        """
+        deadline = time.monotonic() + seconds
+        while self._scanner.delivery_tag <= delivery_tag:
+            if self._consumer.error is not None:
+                raise self._consumer.error.with_traceback(None)
+            self._channel.session.check_open()
+            if time.monotonic() >= deadline:
+                return False
+            self._channel.turn(deadline)
+        return True
+
+    def take(self) -> Columns:
+        """Return the messages that have come since the last call."""
+        return self._scanner.columns()
