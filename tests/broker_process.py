@@ -103,7 +103,8 @@ class BrokerProcess:
     @property
     def command(self) -> list[str]:
         """The command line of `start`."""
-        where = ["--host", self.host, "--port", "0", "--data-dir", str(self.data_dir)]
+        ports = ["--port", "0", "--http-port", "0"]
+        where = ["--host", self.host, *ports, "--data-dir", str(self.data_dir)]
         return [*self.wrapper, self.python, "-m", "leveret", "serve", *where, *self.flags]
 
     @property

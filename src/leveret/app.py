@@ -35,9 +35,12 @@ from leveret.broker.users import ARGON2, User
 from leveret.clock import Clock
 from leveret.config import Settings
 from leveret.errors import PreconditionFailed
+from leveret.management.chunk_source import ChunkSource
 from leveret.management.definitions import read_definitions
-from leveret.management.listener import UnixListener
+from leveret.management.keeper import Keeper
+from leveret.management.listeners import HttpListeners
 from leveret.management.operator import Operator
+from leveret.server.amqp import is_loopback
 from leveret.server.authentication import PasswordAuthenticator, hash_argon2
 from leveret.server.chunk_files import ChunkFiles
 from leveret.server.listener import AmqpListener
@@ -163,18 +166,6 @@ class Node:
         self.runner.after_spill = lambda: self._space.look(self._threads.sync, self.runner.run)
         self.runner.no_room = self._no_room
         self.authenticator = PasswordAuthenticator(loop, self.broker.users, self.runner.run)
-        self._management = UnixListener(
-            settings.management_socket,
-            self.broker,
-            Operator(
-                self.runner.now,
-                self.runner.durable,
-                self.authenticator.hash,
-                lambda: self._hold_files(True),
-                lambda: self._hold_files(False).cancel(),
-            ),
-            lambda level, text: getattr(self.log, level)(text),
-        )
         self._threads.start()
         self.runner.now()
         self._journal_start(report)
@@ -183,6 +174,7 @@ class Node:
             raise self.failure
         self._started = True
         self._space.judge()
+        self._http = self._start_http()
         self._listener = AmqpListener(
             self.runner,
             self.broker,
@@ -192,7 +184,7 @@ class Node:
             self._log_connection,
         )
         self.port = await self._listener.start(settings.host, settings.port)
-        self._start_management()
+        self._http.start_unix(settings.management_socket)
         self._ticker = loop.create_task(self._tick())
         if settings.sync == "interval":
             self._syncer = loop.create_task(self._sync_now_and_then())
@@ -200,12 +192,26 @@ class Node:
         gc.collect()
         gc.freeze()
 
-    def _start_management(self) -> None:
-        """Listen for the HTTP API; a broker that cannot does its work without it."""
-        try:
-            self._management.start()
-        except OSError as error:
-            self.log.warning("the HTTP API cannot listen", reason=str(error))
+    def _start_http(self) -> HttpListeners:
+        """Listen on TCP, before AMQP clients are told where."""
+        settings = self.settings
+        operator = Operator(
+            self.runner.now,
+            self.runner.durable,
+            self.authenticator.hash,
+            lambda: self._hold_files(True),
+            lambda: self._hold_files(False).cancel(),
+        )
+        chunks = ChunkSource(self.runner.read_part)
+        listeners = HttpListeners(
+            self.broker, operator, chunks, lambda level, text: getattr(self.log, level)(text)
+        )
+        if settings.http:
+            delay_ms = settings.login_failure_delay_ms
+            judge = self.authenticator.judge
+            keeper = Keeper(judge, is_loopback, settings.loopback_users, delay_ms)
+            listeners.start_tcp(settings.http_host, settings.http_port, keeper)
+        return listeners
 
     def _recover(self) -> RecoveryReport:
         # Nothing that recovery makes is garbage, so looking for some would only take time.
@@ -318,6 +324,7 @@ class Node:
             compatible=settings.compatibility == "rabbitmq",
             loopback_users=settings.loopback_users,
             consumer_timeout_ms=settings.consumer_timeout_ms,
+            http_port=self._http.port,
         )
 
     # -- effects ----------------------------------------------------------------------------------
@@ -487,7 +494,7 @@ class Node:
         with contextlib.suppress(TimeoutError):
             # After a failure requests may wait for syncs that never come.
             wait = None if self.failure is None else FAILED_SECONDS / 2
-            await asyncio.wait_for(self._management.stop(), wait)
+            await asyncio.wait_for(self._http.stop(), wait)
         if self.failure is None:
             await self._close_connections()
             # What follows from earlier syncs is journaled before the mark, which must be the last.

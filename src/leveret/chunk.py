@@ -254,6 +254,22 @@ class ChunkBuilder:
         return index
 
 
+def is_chunk_head(head: bytes) -> bool:
+    """Tell whether `head` is the true header of a chunk."""
+    return (
+        len(head) == CHUNK_HEADER_BYTES
+        and head.startswith(CHUNK_MAGIC)
+        and xxh3_64_digest(head[:120]) == head[120:]
+    )
+
+
+def chunk_size(head: bytes) -> i64:
+    """Return the bytes of the chunk that begins with `head`.  Raises: ChunkDamaged."""
+    if not is_chunk_head(head):
+        raise ChunkDamaged("this is no chunk, or its header does not check")
+    return read_i64_le(head, 96)
+
+
 class ChunkLayout:
     """Where everything lies in a chunk whose header and arrays are true; no message is looked at.
 
@@ -261,10 +277,8 @@ class ChunkLayout:
     """
 
     def __init__(self, data: bytes) -> None:
-        if len(data) < CHUNK_HEADER_BYTES or not data.startswith(CHUNK_MAGIC):
-            raise ChunkDamaged("this is no chunk")
-        if xxh3_64_digest(data[:120]) != data[120:CHUNK_HEADER_BYTES]:
-            raise ChunkDamaged("a chunk's header does not check")
+        if not is_chunk_head(data[:CHUNK_HEADER_BYTES]):
+            raise ChunkDamaged("this is no chunk, or its header does not check")
         self.data: Final = data
         self.owner: Final[i64] = read_i64_le(data, 8)
         self.first: Final[i64] = read_i64_le(data, 16)

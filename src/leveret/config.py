@@ -120,6 +120,11 @@ def _management_socket(data: dict[str, Any]) -> Path:
     return Path(data.get("data_dir", ".")) / MANAGEMENT_SOCKET
 
 
+def _http_host(data: dict[str, Any]) -> str:
+    """Return the address that AMQP is listened for on."""
+    return str(data.get("host", "127.0.0.1"))
+
+
 def _memory_window(data: dict[str, Any]) -> int:
     """Return half of what messages may take of memory."""
     return int(data.get("memory_bytes_max", _memory())) // 2
@@ -315,6 +320,19 @@ class Settings(BaseSettings):
         default_factory=_management_socket,
         description="The Unix socket of the HTTP API, for the user who runs the broker only; "
         "`management.sock` in the data directory by default.",
+    )
+    http: bool = Field(
+        True,
+        description="Whether to listen on TCP for HTTP, which serves streams in bulk to users of "
+        "the broker.",
+    )
+    http_host: str = Field(
+        default_factory=_http_host,
+        min_length=1,
+        description="The address to listen on for HTTP; `host` by default.",
+    )
+    http_port: int = Field(
+        15672, ge=0, le=65_535, description="The port to listen on for HTTP; 0 takes any free one."
     )
     uvloop: bool = Field(
         True, description="Whether to run on uvloop, which is faster, where it is installed."

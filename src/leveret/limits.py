@@ -296,6 +296,30 @@ CLIENT_MESSAGE_BYTES_MAX: Final = 512 * 1024 * 1024
 #: Refused or returned publishes that are kept until someone asks for them.
 CLIENT_FAILURES_MAX: Final = 1024
 
+# -- HTTP on TCP -----------------------------------------------------------------------------------
+
+#: Connections open at once: each holds 64 KiB to 512 KiB while its peer does not read.
+HTTP_CONNECTIONS_MAX: Final = 1024
+
+#: How long a connection may be open without a whole request, and how long a peer may read nothing
+#: of what was written to it; slower ones are cut off.
+HTTP_IDLE_SECONDS_MAX: Final = 60
+HTTP_STALL_SECONDS_MAX: Final = 60
+
+#: A request's body, and how long it may take to come.
+HTTP_BODY_BYTES_MAX: Final = 1024 * 1024
+HTTP_BODY_SECONDS_MAX: Final = 30
+
+#: How long a request may wait for a message at the end of a stream.
+HTTP_WAIT_MS_MAX: Final = 60_000
+
+#: After so many bytes of chunks an answer ends, where nothing is said, and at most.
+HTTP_CHUNKS_BYTES: Final = 16 * 1024 * 1024
+HTTP_CHUNKS_BYTES_MAX: Final = 1024 * 1024 * 1024
+
+#: A chunk is read and written in parts of this size: what an answer holds in memory.
+HTTP_WRITE_BYTES_MAX: Final = 262_144
+
 # -- backup ----------------------------------------------------------------------------------------
 
 #: How long a client that makes a backup may say nothing before the broker removes files again: it
@@ -325,6 +349,9 @@ LAKE_FILES_OPEN_MAX: Final = 64
 #: 2.3 M, 50,000 2.7 M); one larger message makes a larger batch.
 SPARK_BATCH_RECORDS: Final = 10_000
 SPARK_BATCH_BYTES: Final = 16 * 1024 * 1024
+
+#: Bytes of chunks that one request for a range of a stream asks for: a second's worth or less.
+SPARK_ANSWER_BYTES: Final = 256 * 1024 * 1024
 
 #: Messages that one task of a sink sends before their confirms: some ten syncs of the broker's.
 SPARK_WRITE_WINDOW: Final = 16_384

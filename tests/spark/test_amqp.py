@@ -23,7 +23,8 @@ from live_stream import LiveStream, Sent
 
 
 def transport(stream: LiveStream, **options: str) -> Transport:
-    return open_transport(parse_options(stream.options | options), stream.name, ROW)
+    given = stream.options | {"transport": "amqp"} | options
+    return open_transport(parse_options(given), stream.name, ROW)
 
 
 def bodies(pieces: list[Piece]) -> list[bytes]:
@@ -115,7 +116,9 @@ def test_a_read_goes_on_after_a_crash_of_the_broker(tmp_path: Path, name: str) -
         live.declare()
         count = 3 * SPARK_BATCH_RECORDS
         live.publish(Sent(b"%d" % number) for number in range(count))
-        options = parse_options(live.options | {"prefetch": "100", "numRetries": "20"})
+        options = parse_options(
+            live.options | {"prefetch": "100", "numRetries": "20", "transport": "amqp"}
+        )
         waits: list[float] = []
 
         def restart(seconds: float) -> None:

@@ -6,14 +6,21 @@ the framework's routing on the raw path keeps apart from the path's own slashes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Iterable
+from http import HTTPStatus
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from leveret.errors import AmqpError, NotFound
+from leveret.errors import AccessRefused, AmqpError, NotFound
+from leveret.limits import HTTP_BODY_BYTES_MAX, HTTP_BODY_SECONDS_MAX
 from leveret.management.bodies import BODY_BYTES_MAX
+from leveret.management.chunk_source import ChunkSource
+from leveret.management.gate import CHALLENGE, Gate, Unauthorized
+from leveret.management.http_connection import HttpConnection
 from leveret.management.operator import Operator
 from leveret.management.routes import (
     backup,
@@ -30,11 +37,19 @@ from leveret.management.routes import (
     publishers,
     queue_actions,
     queues,
+    stream_chunks,
     stream_consumers,
+    streams,
     users,
     vhosts,
 )
-from leveret.management.routes.shared import BROKER, OPERATOR, error_response, json_response
+from leveret.management.routes.shared import (
+    BROKER,
+    CHUNKS,
+    OPERATOR,
+    error_response,
+    json_response,
+)
 
 if TYPE_CHECKING:
     from leveret.broker.broker import Broker
@@ -65,17 +80,93 @@ MODULES = (
     publishers,
     backup,
     stream_consumers,
+    streams,
+    stream_chunks,
 )
 
 
-def make_runner(broker: Broker, operator: Operator, log: Log) -> web.AppRunner:
-    """Return the API of a broker, ready to be set up."""
+#: Those of them that the broker's users may ask for on TCP; each route checks what they may do.
+USERS_MODULES = (streams, stream_chunks, stream_consumers)
+
+
+def make_runner(broker: Broker, operator: Operator, chunks: ChunkSource, log: Log) -> web.AppRunner:
+    """Return the API for who operates a broker, ready to be set up."""
     app = web.Application(middlewares=[_errors_as_json(log)], client_max_size=BODY_BYTES_MAX)
+    return _runner(app, MODULES, broker, operator, chunks, False)
+
+
+def make_users_runner(
+    broker: Broker, operator: Operator, chunks: ChunkSource, gate: Gate, log: Log
+) -> web.AppRunner:
+    """Return the API for the users of a broker, ready to be set up."""
+    app = web.Application(
+        middlewares=[_one_at_a_time, _errors_as_json(log), _through(gate)],
+        client_max_size=HTTP_BODY_BYTES_MAX,
+    )
+    app.on_response_prepare.append(_name_server)
+    return _runner(app, USERS_MODULES, broker, operator, chunks, True)
+
+
+def _runner(
+    app: web.Application,
+    modules: Iterable[ModuleType],
+    broker: Broker,
+    operator: Operator,
+    chunks: ChunkSource,
+    cancels: bool,
+) -> web.AppRunner:
+    """Return what serves `app`; `cancels` ends a request when its client has gone."""
     app[BROKER] = broker
     app[OPERATOR] = operator
-    for module in MODULES:
+    app[CHUNKS] = chunks
+    for module in modules:
         app.add_routes(module.ROUTES)
-    return web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=_STOP_SECONDS)
+    return web.AppRunner(
+        app,
+        access_log=None,
+        handle_signals=False,
+        shutdown_timeout=_STOP_SECONDS,
+        handler_cancellation=cancels,
+    )
+
+
+async def _name_server(_request: web.Request, response: web.StreamResponse) -> None:
+    """Say what answers, by which clients know that they found it, and not what it is made of."""
+    response.headers["Server"] = "Leveret"
+
+
+@web.middleware
+async def _one_at_a_time(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Tell the connection when a whole request is at hand and when it is answered."""
+    connection = request.protocol
+    assert isinstance(connection, HttpConnection)
+    connection.begun()
+    try:
+        return await handler(request)
+    finally:
+        connection.ended()
+
+
+def _through(gate: Gate) -> Middleware:
+    """Return the middleware that lets a broker's users in."""
+
+    @web.middleware
+    async def answer(request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            await gate.enter(request)
+            if request.can_read_body:
+                async with asyncio.timeout(HTTP_BODY_SECONDS_MAX):
+                    await request.read()
+            return await handler(request)
+        except Unauthorized as refused:
+            body = {"error": "not_authorised", "reason": str(refused)}
+            return json_response(body, HTTPStatus.UNAUTHORIZED, CHALLENGE)
+        except AccessRefused as refused:
+            return json_response({"error": "forbidden", "reason": refused.text}, 403)
+        except TimeoutError:
+            raise web.HTTPRequestTimeout from None
+
+    return answer
 
 
 def _errors_as_json(log: Log) -> Middleware:
@@ -89,6 +180,9 @@ def _errors_as_json(log: Log) -> Middleware:
             return error_response(NotFound())
         except AmqpError as error:
             return error_response(error)
+        except ConnectionError:
+            # The client is gone; nobody hears an answer.
+            raise
         except web.HTTPException as fault:
             body = {"error": fault.reason.lower().replace(" ", "_"), "reason": fault.reason}
             return json_response(body, fault.status, dict(fault.headers))

@@ -1,8 +1,11 @@
-"""Serving the HTTP API on its Unix socket, loaded when somebody first connects.
+"""Serving the HTTP API on sockets, loaded when somebody first connects.
 
 A web framework costs 0.2 s of start and 13 MB of memory, which a broker that nobody asks should
-not pay.  So the socket listens from the start, and the first connection waits in its backlog while
-the framework is loaded in a thread and set to accept on the same socket.
+not pay.  So the sockets listen from the start, and the first connection waits in its backlog while
+the framework is loaded in a thread and set to accept on the same sockets.
+
+Here is what is common to the API's listeners: `unix_socket` is the operator's, `tcp_listener` that
+of the broker's users.
 """
 
 from __future__ import annotations
@@ -10,10 +13,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from leveret.management.chunk_source import ChunkSource
 from leveret.management.operator import Operator
 from leveret.management.unix_socket import listen
 
@@ -26,61 +31,98 @@ if TYPE_CHECKING:
 Log = Callable[[str, str], None]
 
 
-class UnixListener:
-    """The HTTP API of one broker on one Unix socket; for the loop that the broker runs in."""
+class HttpListener(ABC):
+    """The HTTP API of one broker on some sockets; for the loop that the broker runs in."""
 
-    def __init__(self, path: Path, broker: Broker, operator: Operator, log: Log) -> None:
-        self._path = path
+    def __init__(self, broker: Broker, operator: Operator, chunks: ChunkSource, log: Log) -> None:
         self._broker = broker
         self._operator = operator
+        self._chunks = chunks
         self._log = log
-        self._socket: socket.socket | None = None
+        self._sockets: list[socket.socket] = []
         self._loading: asyncio.Task[None] | None = None
         self._runner: AppRunner | None = None
-        self._server: asyncio.AbstractServer | None = None
+        self._servers: list[asyncio.AbstractServer] = []
 
     def start(self) -> None:
         """Listen.  Raises: OSError."""
         self._loop = asyncio.get_running_loop()
-        self._socket = listen(self._path)
-        self._loop.add_reader(self._socket, self._first_connection, self._socket)
+        self._sockets = self._listen()
+        for sock in self._sockets:
+            self._loop.add_reader(sock, self._first_connection)
 
-    def _first_connection(self, sock: socket.socket) -> None:
+    @abstractmethod
+    def _listen(self) -> list[socket.socket]:
+        """Return sockets that listen.  Raises: OSError."""
+
+    @abstractmethod
+    def _load(self) -> AppRunner:
+        """Load the framework and return what serves; in a thread, because that takes long."""
+
+    @abstractmethod
+    async def _serve(self, runner: AppRunner, sock: socket.socket) -> asyncio.AbstractServer:
+        """Have `runner`, which is set up, accept on a socket."""
+
+    def _first_connection(self) -> None:
         """Begin to load; the connection is accepted by what is loaded."""
-        self._loop.remove_reader(sock)
-        self._loading = self._loop.create_task(self._load(sock))
+        for sock in self._sockets:
+            self._loop.remove_reader(sock)
+        if self._loading is None:
+            self._loading = self._loop.create_task(self._open())
 
-    async def _load(self, sock: socket.socket) -> None:
+    async def _open(self) -> None:
         try:
-            make_runner = await self._loop.run_in_executor(None, _import_api)
-            self._runner = make_runner(self._broker, self._operator, self._log)
-            await self._runner.setup()
-            assert self._runner.server is not None
-            self._server = await self._loop.create_unix_server(self._runner.server, sock=sock)
+            runner = self._runner = await self._loop.run_in_executor(None, self._load)
+            await runner.setup()
+            for sock in self._sockets:
+                self._servers.append(await self._serve(runner, sock))
         except Exception as error:  # noqa: BLE001 (the broker goes on without its HTTP API)
             self._log("error", f"the HTTP API could not start: {error!r}")
 
     async def stop(self) -> None:
-        """Close the socket and its connections; no effect where it does not listen."""
-        if self._socket is None:
+        """Close the sockets and their connections; no effect where none listens."""
+        if not self._sockets:
             return
         if self._loading is None:
-            self._loop.remove_reader(self._socket)
+            for sock in self._sockets:
+                self._loop.remove_reader(sock)
         else:
             self._loading.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._loading
-        if self._server is not None:
-            self._server.close()
+        for server in self._servers:
+            server.close()
         if self._runner is not None:
             await self._runner.cleanup()
-        self._socket.close()
-        self._socket = None
-        self._path.unlink(missing_ok=True)
+        for sock in self._sockets:
+            sock.close()
+        self._sockets = []
 
 
-def _import_api() -> Callable[[Broker, Operator, Log], AppRunner]:
-    """Return what makes the API; in a thread, because the import takes long."""
-    from leveret.management.api import make_runner
+class UnixListener(HttpListener):
+    """The operator's HTTP API, on one Unix socket."""
 
-    return make_runner
+    def __init__(
+        self, path: Path, broker: Broker, operator: Operator, chunks: ChunkSource, log: Log
+    ) -> None:
+        super().__init__(broker, operator, chunks, log)
+        self._path = path
+
+    def _listen(self) -> list[socket.socket]:
+        return [listen(self._path)]
+
+    def _load(self) -> AppRunner:
+        from leveret.management.api import make_runner
+
+        return make_runner(self._broker, self._operator, self._chunks, self._log)
+
+    async def _serve(self, runner: AppRunner, sock: socket.socket) -> asyncio.AbstractServer:
+        assert runner.server is not None
+        return await self._loop.create_unix_server(runner.server, sock=sock)
+
+    async def stop(self) -> None:
+        """Close the socket with its connections and remove it; no effect where none listens."""
+        listened = bool(self._sockets)
+        await super().stop()
+        if listened:
+            self._path.unlink(missing_ok=True)

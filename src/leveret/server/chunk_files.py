@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from leveret.broker.turn import ChunkReader
 from leveret.store.disk import Disk
-from leveret.store.segments import ChunkRef, read_if_readable
+from leveret.store.segments import ChunkRef, read_if_readable, read_part_if_readable
 from leveret.store.spill import SpillBatch
 from leveret.store.spill_files import SpillFiles
 
@@ -30,6 +30,10 @@ class ChunkFiles(ChunkReader):
     def read(self, ref: ChunkRef) -> bytes:
         """Return a chunk's bytes, fewer where they cannot be read."""
         return read_if_readable(self._disk, ref)
+
+    def read_part(self, ref: ChunkRef, at: int, size: int) -> bytes:
+        """Return `size` bytes of a chunk from `at` on, fewer where they cannot be read."""
+        return read_part_if_readable(self._disk, ref, at, size)
 
     def close(self) -> None:
         """Close the open files."""

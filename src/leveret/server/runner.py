@@ -24,6 +24,7 @@ from leveret.server.chunk_files import ChunkFiles
 from leveret.store.checkpoint import Checkpoint, CheckpointWork
 from leveret.store.disk import DiskFull, StorageFailure
 from leveret.store.journal import Group
+from leveret.store.segments import ChunkRef
 from leveret.store.spill import SpillBatch
 
 #: A loop's timer takes no years: a later deadline is looked at again after this.
@@ -82,9 +83,10 @@ class DiskThread:
 
 
 class DiskThreads:
-    """The threads of a broker: one syncs the journal, one writes chunks, one reads them.
+    """The threads of a broker: one syncs the journal, one writes chunks, two read them.
 
-    So no confirm waits for chunks, and no reader for a sync that takes seconds.
+    So no confirm waits for chunks, no consumer for a sync that takes seconds, and none for who
+    reads streams in bulk.
     """
 
     def __init__(
@@ -93,15 +95,16 @@ class DiskThreads:
         self.sync = DiskThread(loop, failed, "sync")
         self.spill = DiskThread(loop, failed, "spill")
         self.read = DiskThread(loop, failed, "read")
+        self.bulk = DiskThread(loop, failed, "bulk")
 
     def start(self) -> None:
         """Start them."""
-        for thread in (self.sync, self.spill, self.read):
+        for thread in (self.sync, self.spill, self.read, self.bulk):
             thread.start()
 
     def stop(self) -> None:
         """Wait for what was submitted and end them."""
-        for thread in (self.sync, self.spill, self.read):
+        for thread in (self.sync, self.spill, self.read, self.bulk):
             thread.stop()
 
 
@@ -138,6 +141,7 @@ class Runner:
         self._thread = threads.sync
         self._spill_thread = threads.spill
         self._read_thread = threads.read
+        self._bulk_thread = threads.bulk
         self._write_group = write_group
         self._chunks = chunks
         self._spilling = False
@@ -340,6 +344,18 @@ class Runner:
         wanted.arrived(data)
         self.run()
 
+    def read_part(self, ref: ChunkRef, at: int, size: int) -> asyncio.Future[bytes]:
+        """Read a part of a chunk for who waits for it; fewer bytes where they cannot be read."""
+        waiting: asyncio.Future[bytes] = self._loop.create_future()
+
+        def read() -> Callable[[], None]:
+            # Who asked may have gone while this waited.
+            data = b"" if waiting.done() else self._chunks.read_part(ref, at, size)
+            return partial(_give, waiting, data)
+
+        self._bulk_thread.submit(read)
+        return waiting
+
     async def emptied(self) -> None:
         """Wait until no connection is left."""
         if self._shells:
@@ -418,6 +434,12 @@ class Runner:
             shell.connection.tick(now_ms)
         self._broker.tick()
         self.run()
+
+
+def _give(waiting: asyncio.Future[bytes], data: bytes) -> None:
+    """Let who waits go on with what was read, if anybody does."""
+    if not waiting.done():
+        waiting.set_result(data)
 
 
 def _nothing() -> None:

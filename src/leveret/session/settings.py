@@ -88,6 +88,7 @@ class SessionSettings:
         loopback_users: tuple[str, ...] = ("guest",),
         cluster_name: str = "leveret@localhost",
         consumer_timeout_ms: int = 0,
+        http_port: int = 0,
     ) -> None:
         self.version = version
         self.frame_bytes_max: i64 = frame_bytes_max
@@ -101,6 +102,8 @@ class SessionSettings:
         self.cluster_name = cluster_name
         #: How long a delivery may stay unacked, where its queue says nothing; 0 for no limit.
         self.consumer_timeout_ms: i64 = consumer_timeout_ms
+        #: Where the broker's HTTP listens on TCP; 0 where it does not.
+        self.http_port: i64 = http_port
 
     def server_properties(self) -> dict[str, object]:
         """Return what the broker says of itself in connection.start.
@@ -119,7 +122,7 @@ class SessionSettings:
             "per_consumer_qos": True,
             "direct_reply_to": True,
         }
-        return {
+        properties: dict[str, object] = {
             "capabilities": capabilities,
             "cluster_name": self.cluster_name,
             "copyright": "Copyright (c) the Leveret authors",
@@ -128,6 +131,10 @@ class SessionSettings:
             "product": "RabbitMQ" if self.compatible else "Leveret",
             "version": RABBITMQ_VERSION if self.compatible else self.version,
         }
+        if self.http_port > 0:
+            # Ours: who reads streams in bulk finds the listener by it.
+            properties["http_port"] = int(self.http_port)
+        return properties
 
 
 class Peer:

@@ -29,7 +29,7 @@ from leveret.spark.offsets import (
     parse_offsets,
 )
 
-TRANSPORTS: Final = ("auto", "amqp")
+TRANSPORTS: Final = ("auto", "bulk", "amqp")
 
 #: What is read: exactly one of these.
 SELECTIONS: Final = ("stream", "streams", "streamPattern", "superStream", "queue")

@@ -17,9 +17,17 @@ from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
-from leveret.chunk import NEVER, Chunk, ChunkBuilder, ChunkDamaged
+from leveret.chunk import (
+    CHUNK_HEADER_BYTES,
+    NEVER,
+    Chunk,
+    ChunkBuilder,
+    ChunkDamaged,
+    is_chunk_head,
+)
 from leveret.store.disk import Disk, StorageFailure
 from leveret.store.format import SEGMENTS_DIR
+from leveret.wire.buffer import read_i64_le
 
 
 def segment_path(number: int) -> str:
@@ -167,6 +175,21 @@ def read_chunk_bytes(disk: Disk, ref: ChunkRef) -> bytes:
         file.close()
 
 
+def read_part_if_readable(disk: Disk, ref: ChunkRef, at: int, size: int) -> bytes:
+    """Return `size` bytes from `at` on of what lies where `ref` points, fewer where they end.
+
+    Nothing comes where the disk will not give it, or the file has gone.
+    """
+    try:
+        file = disk.open(ref.path)
+        try:
+            return file.read(int(ref.position) + at, size)
+        finally:
+            file.close()
+    except StorageFailure:
+        return b""
+
+
 def read_if_readable(disk: Disk, ref: ChunkRef) -> bytes:
     """Return what lies where `ref` points, and nothing where the disk will not give it.
 
@@ -188,6 +211,23 @@ def check_chunk(data: bytes, ref: ChunkRef, owner: i64) -> Chunk:
     if chunk.owner != owner or chunk.first != ref.first or chunk.last != ref.last:
         raise ChunkDamaged("another chunk lies here")
     return chunk
+
+
+def check_chunk_head(data: bytes, ref: ChunkRef, owner: i64) -> None:
+    """Check that `data` begins with the header of the chunk that `ref` means; no more of it.
+
+    Raises: ChunkDamaged: it does not, or there is no whole header.
+    """
+    head = data[:CHUNK_HEADER_BYTES]
+    if not is_chunk_head(head):
+        raise ChunkDamaged("a chunk's header does not check")
+    if (
+        read_i64_le(head, 8) != owner
+        or read_i64_le(head, 16) != ref.first
+        or read_i64_le(head, 24) != ref.last
+        or read_i64_le(head, 96) != ref.size
+    ):
+        raise ChunkDamaged("another chunk lies here")
 
 
 def read_chunk(disk: Disk, ref: ChunkRef, owner: i64) -> Chunk:

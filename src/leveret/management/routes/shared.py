@@ -13,7 +13,8 @@ from aiohttp import web
 from leveret.broker.broker import Broker
 from leveret.broker.stats import has_vhost
 from leveret.broker.vhost import Vhost
-from leveret.errors import AmqpError, NotFound
+from leveret.errors import AmqpError, NotFound, PreconditionFailed
+from leveret.management.chunk_source import ChunkSource
 from leveret.management.operator import Operator
 
 #: The broker that an application shows.
@@ -25,10 +26,14 @@ OPERATOR: Final = web.AppKey("operator", Operator)
 #: Snapshots taken and written before the loop does something else (about 5 ms of work).
 SLICE_ROWS: Final = 500
 
+#: Where it has its chunks read.
+CHUNKS: Final = web.AppKey("chunks", ChunkSource)
+
 Row = dict[str, object]
 Stats = TypeVar("Stats")
 
-_HEADERS: Final = {"Cache-Control": "no-cache", "Content-Type": "application/json"}
+#: What every answer in JSON has.
+JSON_HEADERS: Final = {"Cache-Control": "no-cache", "Content-Type": "application/json"}
 
 
 def json_response(
@@ -38,7 +43,7 @@ def json_response(
     return web.Response(
         body=json.dumps(body, ensure_ascii=False).encode(),
         status=status,
-        headers={**(headers or {}), **_HEADERS},
+        headers={**(headers or {}), **JSON_HEADERS},
     )
 
 
@@ -70,11 +75,26 @@ def found_vhost(request: web.Request) -> Vhost:
     return vhost
 
 
+def number_of_query(request: web.Request, name: str, default: int | None, most: int) -> int:
+    """Return a number from 0 to `most` in a request's query; without a default it must be there.
+
+    Raises: PreconditionFailed (400 in HTTP).
+    """
+    text = request.query.get(name)
+    if text is None and default is not None:
+        return default
+    if text is None or not text.isascii() or not text.isdigit() or len(text) > 20:
+        raise PreconditionFailed(f"the query must have a number '{name}'")
+    if int(text) > most:
+        raise PreconditionFailed(f"the number '{name}' of the query is {most} at most")
+    return int(text)
+
+
 async def stream_rows(
     request: web.Request, take: Callable[[int], list[Stats]], row: Callable[[Stats], Row]
 ) -> web.StreamResponse:
     """Answer with an array of what `take` gives, slice by slice, so that nobody waits for it."""
-    response = web.StreamResponse(headers=_HEADERS)
+    response = web.StreamResponse(headers=JSON_HEADERS)
     await response.prepare(request)
     separator = "["
     while taken := take(SLICE_ROWS):

@@ -7,28 +7,19 @@ from typing import Final
 
 from aiohttp import web
 
-from leveret.broker.stream import Stream
 from leveret.broker.stream_stats import NamedReaderListing, NamedReaderStats
 from leveret.errors import NotFound, PreconditionFailed
 from leveret.management.bodies import object_of
 from leveret.management.routes.shared import (
     OPERATOR,
     Row,
-    found_vhost,
     json_response,
     stream_rows,
 )
+from leveret.management.routes.streams import found_stream
 
 #: No stream comes so far; a number of JSON may be of any size.
 _OFFSET_MAX: Final = 1 << 60
-
-
-def found_stream(request: web.Request) -> Stream:
-    """Return the stream that the path names.  Raises: NotFound (404)."""
-    stream = found_vhost(request).queue(request.match_info["name"], None)
-    if not isinstance(stream, Stream):
-        raise NotFound(f"'{stream.name}' is no stream")
-    return stream
 
 
 async def consumers(request: web.Request) -> web.StreamResponse:

@@ -1,0 +1,99 @@
+"""One HTTP connection on TCP, whose peer may be slow or hostile.
+
+It ends when no request comes whole in time (which a peer can delay a byte at a time), when a peer
+does not read what was written to it, and at once where there are too many.  Loads the framework.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from aiohttp import web
+
+from leveret.limits import HTTP_CONNECTIONS_MAX, HTTP_IDLE_SECONDS_MAX, HTTP_STALL_SECONDS_MAX
+
+
+class HttpConnections:
+    """The connections of one listener."""
+
+    def __init__(
+        self,
+        server: web.Server,
+        connections_max: int = HTTP_CONNECTIONS_MAX,
+        idle_seconds: float = HTTP_IDLE_SECONDS_MAX,
+        stall_seconds: float = HTTP_STALL_SECONDS_MAX,
+    ) -> None:
+        self.server = server
+        self.connections_max = connections_max
+        self.idle_seconds = idle_seconds
+        self.stall_seconds = stall_seconds
+        self.open: set[HttpConnection] = set()
+
+    def __call__(self) -> HttpConnection:
+        """Return the protocol of a new connection."""
+        return HttpConnection(self)
+
+
+class HttpConnection(web.RequestHandler):
+    """One connection; at any time one alarm runs, or none."""
+
+    def __init__(self, connections: HttpConnections) -> None:
+        super().__init__(
+            connections.server,
+            loop=asyncio.get_running_loop(),
+            keepalive_timeout=connections.idle_seconds,
+            access_log=None,  # type: ignore[arg-type]  # None logs nothing
+        )
+        self._connections = connections
+        self._idle: asyncio.TimerHandle | None = None
+        self._stall: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take the connection, unless there are too many."""
+        super().connection_made(transport)
+        self._connections.open.add(self)
+        if len(self._connections.open) > self._connections.connections_max:
+            self._abort()
+        else:
+            self.ended()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Forget it."""
+        self._connections.open.discard(self)
+        self.begun()
+        self._reads()
+        super().connection_lost(exc)
+
+    def begun(self) -> None:
+        """Hear that a whole request is at hand."""
+        if self._idle is not None:
+            self._idle.cancel()
+            self._idle = None
+
+    def ended(self) -> None:
+        """Hear that the request at hand is answered; the next one is waited for."""
+        self.begun()
+        loop = asyncio.get_running_loop()
+        self._idle = loop.call_later(self._connections.idle_seconds, self._abort)
+
+    def pause_writing(self) -> None:
+        """Hear that the peer does not read."""
+        super().pause_writing()
+        loop = asyncio.get_running_loop()
+        self._reads()
+        self._stall = loop.call_later(self._connections.stall_seconds, self._abort)
+
+    def resume_writing(self) -> None:
+        """Hear that it reads again."""
+        self._reads()
+        super().resume_writing()
+
+    def _reads(self) -> None:
+        if self._stall is not None:
+            self._stall.cancel()
+            self._stall = None
+
+    def _abort(self) -> None:
+        """Drop the connection with what waits in it."""
+        if self.transport is not None:
+            self.transport.abort()

@@ -1,0 +1,58 @@
+"""All that listens for HTTP: a Unix socket for who operates the broker, TCP for its users.
+
+A broker that cannot listen for HTTP does its work without it, and says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from leveret.management.chunk_source import ChunkSource
+from leveret.management.keeper import Keeper
+from leveret.management.listener import HttpListener, Log, UnixListener
+from leveret.management.operator import Operator
+from leveret.management.tcp_listener import TcpListener
+
+if TYPE_CHECKING:
+    from leveret.broker.broker import Broker
+
+
+class HttpListeners:
+    """The HTTP listeners of one broker."""
+
+    def __init__(self, broker: Broker, operator: Operator, chunks: ChunkSource, log: Log) -> None:
+        self._broker = broker
+        self._operator = operator
+        self._chunks = chunks
+        self._log = log
+        self._started: list[HttpListener] = []
+        #: Where TCP is listened on; 0 where it is not.
+        self.port = 0
+
+    def start_unix(self, path: Path) -> None:
+        """Listen on a Unix socket."""
+        self._start(UnixListener(path, self._broker, self._operator, self._chunks, self._log))
+
+    def start_tcp(self, host: str, port: int, keeper: Keeper) -> None:
+        """Listen on TCP."""
+        listener = TcpListener(
+            host, port, self._broker, self._operator, self._chunks, keeper, self._log
+        )
+        if self._start(listener):
+            self.port = listener.port
+            self._log("info", f"listening on http://{host}:{self.port}")
+
+    def _start(self, listener: HttpListener) -> bool:
+        try:
+            listener.start()
+        except OSError as error:
+            self._log("warning", f"the HTTP API cannot listen: {error}")
+            return False
+        self._started.append(listener)
+        return True
+
+    async def stop(self) -> None:
+        """Close all sockets and their connections."""
+        await asyncio.gather(*(listener.stop() for listener in self._started))

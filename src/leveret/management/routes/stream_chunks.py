@@ -1,0 +1,185 @@
+"""`GET /api/streams/{vhost}/{name}/chunks`: a stream's messages as the chunks that they lie in.
+
+Parameters of the query, all of them numbers:
+
+    offset      where to begin (0 where nothing is said): the first chunk is the one that holds it,
+                with what lies before it in there, or the next one where it is gone
+    end         no chunk that begins at this offset or after it is sent
+    wait_ms     how long to wait for a message at or after `offset`
+    max_bytes   after so many bytes no further chunk is begun
+
+The body is whole chunks (`leveret.chunk`) one after the other, as they lie on the disk; what is in
+no file yet comes as a chunk that is made for the answer.  Headers tell, as of its beginning, where
+the stream begins (`Leveret-First-Offset`) and ends (`Leveret-Next-Offset`), and up to which offset
+the answer goes (`Leveret-End-Offset`): a reader asks on from there.  A chunk that is damaged, so
+that not even its header is true, is left out.
+
+Invariants: only what is synced is sent; an answer holds one part of a chunk in memory, however slow
+its reader is; an answer that cannot go on ends with its connection, never as if it were whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Final
+
+from aiohttp import web
+
+from leveret.broker.stream import Stream
+from leveret.broker.stream_chunks import StreamPart, StreamWatcher, next_part
+from leveret.broker.turn import Damaged
+from leveret.chunk import ChunkDamaged
+from leveret.errors import NotFound
+from leveret.limits import (
+    HTTP_CHUNKS_BYTES,
+    HTTP_CHUNKS_BYTES_MAX,
+    HTTP_WAIT_MS_MAX,
+    HTTP_WRITE_BYTES_MAX,
+)
+from leveret.management.chunk_source import ChunkSource
+from leveret.management.routes.shared import CHUNKS, number_of_query
+from leveret.management.routes.streams import found_stream
+from leveret.store.segments import ChunkRef, check_chunk_head
+
+CONTENT_TYPE: Final = "application/vnd.leveret.chunks"
+
+_OFFSETS_MAX: Final = 2**62
+
+
+@dataclass(frozen=True)
+class _Wish:
+    """What a request asks for."""
+
+    offset: int
+    end: int
+    wait_ms: int
+    bytes_max: int
+
+
+class _Moved(StreamWatcher):
+    """Tells who awaits it that more of a stream may be seen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.event = asyncio.Event()
+
+    def moved(self) -> None:
+        """Let who waits go on."""
+        self.event.set()
+
+
+async def chunks(request: web.Request) -> web.StreamResponse:
+    """Answer with chunks."""
+    stream = found_stream(request)
+    wish = _Wish(
+        number_of_query(request, "offset", 0, _OFFSETS_MAX),
+        number_of_query(request, "end", _OFFSETS_MAX, _OFFSETS_MAX),
+        number_of_query(request, "wait_ms", 0, HTTP_WAIT_MS_MAX),
+        number_of_query(request, "max_bytes", HTTP_CHUNKS_BYTES, HTTP_CHUNKS_BYTES_MAX),
+    )
+    if wish.wait_ms and wish.offset < wish.end:
+        await _wait(stream, wish)
+    if stream.deleted:
+        raise NotFound(f"the stream '{stream.name}' was deleted")
+    end = _end(stream, wish)
+    headers = {
+        "Content-Type": CONTENT_TYPE,
+        "Leveret-First-Offset": str(int(stream.first_offset)),
+        "Leveret-Next-Offset": str(int(max(stream.visible_end, stream.first_offset))),
+        "Leveret-End-Offset": str(end),
+    }
+    response = web.StreamResponse(headers=headers)
+    await response.prepare(request)
+    try:
+        await _send(request.app[CHUNKS], response, stream, wish.offset, end)
+    except Exception:
+        # What was sent cannot be taken back, and must not look whole.
+        if request.transport is not None:
+            request.transport.abort()
+        raise
+    await response.write_eof()
+    return response
+
+
+async def _wait(stream: Stream, wish: _Wish) -> None:
+    """Wait until a message at or after the offset is seen, the stream is gone, or time is up."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + wish.wait_ms / 1000
+    while stream.visible_end <= wish.offset and not stream.deleted:
+        watcher = _Moved()
+        stream.watch(watcher)
+        try:
+            async with asyncio.timeout_at(until):
+                await watcher.event.wait()
+        except TimeoutError:
+            return
+        finally:
+            stream.unwatch(watcher)
+
+
+def _end(stream: Stream, wish: _Wish) -> int:
+    """Return the offset that an answer of at most so many bytes goes up to."""
+    position = wish.offset
+    size = 0
+    while size < wish.bytes_max:
+        block = stream.block_at(position)
+        if block is None or block.first >= min(wish.end, stream.visible_end):
+            break
+        position = int(min(block.first + block.count, stream.visible_end))
+        size += int(block.size)
+    return max(position, wish.offset)
+
+
+async def _send(
+    source: ChunkSource, response: web.StreamResponse, stream: Stream, start: int, end: int
+) -> None:
+    """Send the chunks from one offset up to another."""
+    position = start
+    while position < end and not stream.deleted:
+        part = next_part(stream, position)
+        if part is None or part.first >= end:
+            return
+        ref = part.ref
+        if ref is None:
+            for at in range(0, len(part.data), HTTP_WRITE_BYTES_MAX):
+                await response.write(part.data[at : at + HTTP_WRITE_BYTES_MAX])
+        elif not await _send_stored(source, response, stream, part, ref):
+            continue
+        position = int(part.end)
+
+
+async def _send_stored(
+    source: ChunkSource,
+    response: web.StreamResponse,
+    stream: Stream,
+    part: StreamPart,
+    ref: ChunkRef,
+) -> bool:
+    """Send a chunk as it lies, or pass it by as damaged; return False if it moved meanwhile.
+
+    Raises: ConnectionError: it ends early.
+    """
+    size = int(ref.size)
+    data = await source.read(ref, 0, min(size, HTTP_WRITE_BYTES_MAX))
+    try:
+        check_chunk_head(data, ref, stream.queue_id)
+    except ChunkDamaged as damage:
+        block = stream.block_at(part.first)
+        if block is None or block.ref is not ref:
+            return False
+        what = f"stream '{stream.name}': {ref} is damaged: {damage}"
+        stream.turn.damaged.append(Damaged(ref, data, what, ref.count))
+        return True
+    await response.write(data)
+    at = len(data)
+    while at < size:
+        data = await source.read(ref, at, min(size - at, HTTP_WRITE_BYTES_MAX))
+        if not data:
+            raise ConnectionResetError("a chunk ends early")
+        await response.write(data)
+        at += len(data)
+    return True
+
+
+ROUTES: Final = (web.get("/api/streams/{vhost}/{name}/chunks", chunks, allow_head=False),)

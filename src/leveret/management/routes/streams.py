@@ -1,0 +1,97 @@
+"""Streams: `GET /api/streams/{vhost}`, `…/{name}` and `…/{name}/offset`.
+
+Who asks over TCP needs the permission to *read* a stream, as a consumer does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Final
+
+from aiohttp import web
+
+from leveret.broker.stats import QueueListing
+from leveret.broker.stream import Stream
+from leveret.errors import NotFound, PreconditionFailed
+from leveret.management.gate import can_read, may_read
+from leveret.management.routes.shared import (
+    BROKER,
+    JSON_HEADERS,
+    SLICE_ROWS,
+    Row,
+    found_vhost,
+    json_response,
+    number_of_query,
+)
+
+#: No time on the wire is later, in ms: it must fit 64 bits.
+_TIMESTAMP_MAX: Final = 2**60
+
+
+async def streams(request: web.Request) -> web.StreamResponse:
+    """Return the streams of a vhost that the user may read."""
+    vhost = found_vhost(request)
+    listing = QueueListing(request.app[BROKER], vhost.name)
+    response = web.StreamResponse(headers=JSON_HEADERS)
+    await response.prepare(request)
+    separator = "["
+    while taken := listing.take(SLICE_ROWS):
+        for stats in taken:
+            stream = vhost.queues.get(stats.name)
+            if isinstance(stream, Stream) and can_read(request, stream.name):
+                text = json.dumps(row(vhost.name, stream), ensure_ascii=False)
+                await response.write((separator + text).encode())
+                separator = ","
+        await asyncio.sleep(0)
+    await response.write(b"[]" if separator == "[" else b"]")
+    await response.write_eof()
+    return response
+
+
+async def stream(request: web.Request) -> web.Response:
+    """Return one stream."""
+    return json_response(row(request.match_info["vhost"], found_stream(request)))
+
+
+async def offset(request: web.Request) -> web.Response:
+    """Return the offset of the first message taken at or after a time; the end without one."""
+    found = found_stream(request)
+    timestamp_ms = number_of_query(request, "timestamp", None, _TIMESTAMP_MAX)
+    return json_response({"offset": int(found.offset_at(timestamp_ms))})
+
+
+def found_stream(request: web.Request) -> Stream:
+    """Return the stream that the path names, if it may be read.
+
+    Raises: AccessRefused (403); NotFound (404); PreconditionFailed (400) for another queue.
+    """
+    name = request.match_info["name"]
+    may_read(request, name)
+    vhost = found_vhost(request)
+    queue = vhost.queues.get(name)
+    if queue is None:
+        raise NotFound(f"no stream '{name}' in vhost '{vhost.name}'")
+    if not isinstance(queue, Stream):
+        raise PreconditionFailed(f"'{name}' in vhost '{vhost.name}' is no stream: {queue.kind}")
+    return queue
+
+
+def row(vhost: str, stream: Stream) -> Row:
+    """Return a stream: offsets from `first_offset` up to, not including, `next_offset`."""
+    first, end = int(stream.first_offset), int(stream.visible_end)
+    return {
+        "name": stream.name,
+        "vhost": vhost,
+        "first_offset": first,
+        "next_offset": max(first, end),
+        "messages": max(end - first, 0),
+        "bytes": int(stream.size),
+    }
+
+
+ROUTES: Final = (
+    web.get("/api/streams/{vhost}", streams),
+    web.get("/api/streams/{vhost}/{name}", stream),
+    web.get("/api/streams/{vhost}/{name}/offset", offset),
+)

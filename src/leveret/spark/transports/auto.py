@@ -1,0 +1,101 @@
+"""The fastest transport that the broker has: bulk from Leveret, AMQP from everybody else.
+
+It is chosen when it is first needed, by asking: where no HTTP listener of Leveret is told of or
+answers (a firewall may let AMQP through only), AMQP is taken, which every broker speaks.
+
+Invariant: the choice is no matter of what is read: each transport yields the same rows.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from typing import Final
+
+from pyspark.sql.types import StructType
+
+from leveret.spark.http_link import NoHttp
+from leveret.spark.options import Options
+from leveret.spark.transports.amqp import AmqpTransport
+from leveret.spark.transports.base import Bounds, Interrupted, Piece, Transport
+from leveret.spark.transports.bulk import BulkTransport
+
+log = logging.getLogger("leveret.spark")
+
+#: How long a broker whose HTTP listener did not answer is not asked again by this process.
+SILENT_SECONDS: Final = 60.0
+
+#: Until when brokers are not asked again.
+_silent: dict[tuple[str, int], float] = {}
+
+
+class AutoTransport(Transport):
+    """A transport that another one does the work of."""
+
+    def __init__(self, options: Options, stream: str, schema: StructType) -> None:
+        self._options = options
+        self._stream = stream
+        self._schema = schema
+        self._transport: Transport | None = None
+
+    def chosen(self) -> Transport:
+        """Return the transport.  Raises: Interrupted; NotFound (404); AccessRefused (403)."""
+        if self._transport is None:
+            self._transport = self._choose()
+        return self._transport
+
+    def _choose(self) -> Transport:
+        parameters = self._options.parameters()
+        place = parameters.host, parameters.port
+        if time.monotonic() >= _silent.get(place, 0):
+            bulk = BulkTransport(self._options, self._stream, self._schema)
+            try:
+                bulk.bounds()
+            except NoHttp:
+                bulk.close()
+            except Interrupted as error:
+                bulk.close()
+                log.warning("stream %r: no bulk transport: %s", self._stream, error)
+                _silent[place] = time.monotonic() + SILENT_SECONDS
+            else:
+                return bulk
+        return AmqpTransport(self._options, self._stream, self._schema)
+
+    def earliest(self) -> int:
+        """Return the offset of the first message.  Raises: Interrupted; NotFound (404)."""
+        return self.chosen().earliest()
+
+    def latest(self) -> int:
+        """Return the offset after the last message.  Raises: Interrupted; NotFound (404)."""
+        return self.chosen().latest()
+
+    def bounds(self) -> Bounds:
+        """Return both ends.  Raises: Interrupted; NotFound (404)."""
+        return self.chosen().bounds()
+
+    def read(self, start: int, end: int) -> Iterator[Piece]:
+        """Yield what the stream holds of a range.  Raises: Interrupted; NotFound (404)."""
+        yield from self.chosen().read(start, end)
+
+    def offset_at(self, timestamp_ms: int) -> int:
+        """Return the first offset at or after a moment.  Raises: Interrupted; NotFound (404)."""
+        return self.chosen().offset_at(timestamp_ms)
+
+    def mean_bytes(self, start: int, end: int) -> float:
+        """Return the mean size of bodies of a range.  Raises: Interrupted; NotFound (404)."""
+        return self.chosen().mean_bytes(start, end)
+
+    def keeps_time(self) -> bool:
+        """Tell whether each message has a time.  Raises: Interrupted."""
+        return self.chosen().keeps_time()
+
+    def is_loss(self, missing: int) -> bool:
+        """Tell whether an offset was a message's.  Raises: Interrupted; NotFound (404)."""
+        return self.chosen().is_loss(missing)
+
+    def close(self) -> None:
+        """Let go of the connection, and of the choice."""
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            transport.close()

@@ -1,0 +1,102 @@
+"""Streams in bulk: stored chunks over HTTP, made Arrow batches without a loop over messages.
+
+It works with Leveret only.  The broker sends whole chunks, so an answer may begin before the range
+and end behind it; what is too much is cut off here.  A chunk that is damaged is missing, wholly or
+but for the messages that are true.
+"""
+
+from __future__ import annotations
+
+import http.client
+from collections.abc import Iterator
+from typing import Final
+
+from pyspark.sql.types import StructType
+
+from leveret.chunk import CHUNK_HEADER_BYTES, ChunkDamaged, chunk_size
+from leveret.limits import SPARK_ANSWER_BYTES
+from leveret.spark.chunks import ChunkBatchBuilder, Pieces, StoredChunk
+from leveret.spark.http_link import HttpLink
+from leveret.spark.options import Options
+from leveret.spark.transports.base import Bounds, Interrupted, Piece, Transport
+
+_END: Final = "Leveret-End-Offset"
+
+
+class BulkTransport(Transport):
+    """One connection to one stream, made when it is first needed."""
+
+    def __init__(self, options: Options, stream: str, schema: StructType) -> None:
+        self._link = HttpLink(options, stream)
+        self._builder = ChunkBatchBuilder(stream, schema, options.partition_of(stream))
+
+    # -- where the stream begins and ends ----------------------------------------------------------
+
+    def earliest(self) -> int:
+        """Return the offset of the first message.  Raises: Interrupted; NotFound (404)."""
+        return self.bounds().earliest
+
+    def latest(self) -> int:
+        """Return the offset after the last message.  Raises: Interrupted; NotFound (404)."""
+        return self.bounds().latest
+
+    def bounds(self) -> Bounds:
+        """Return both ends.  Raises: Interrupted; NotFound (404)."""
+        told = self._link.json()
+        return Bounds(told["first_offset"], told["next_offset"])
+
+    def offset_at(self, timestamp_ms: int) -> int:
+        """Return the first offset at or after a moment.  Raises: Interrupted; NotFound (404)."""
+        return self._link.json("/offset", timestamp=max(0, timestamp_ms))["offset"]
+
+    def mean_bytes(self, start: int, end: int) -> float:
+        """Return the mean size of bodies in the first chunk.  Raises: Interrupted; NotFound."""
+        if start < end:
+            with self._link.ask("/chunks", {"offset": start, "end": end, "max_bytes": 1}) as answer:
+                for data in _chunks(answer):
+                    chunk = StoredChunk(data)
+                    count = len(chunk.offsets)
+                    return chunk.body_bytes(0, count) / max(1, count)
+        return 0
+
+    # -- reading -----------------------------------------------------------------------------------
+
+    def read(self, start: int, end: int) -> Iterator[Piece]:
+        """Yield what the stream holds of a range.  Raises: Interrupted; NotFound (404)."""
+        pieces = Pieces(self._builder, start, end)
+        position = start
+        try:
+            while position < end:
+                query = {"offset": position, "end": end, "max_bytes": SPARK_ANSWER_BYTES}
+                with self._link.ask("/chunks", query) as answer:
+                    went_to = int(answer.getheader(_END, "0"))
+                    for data in _chunks(answer):
+                        yield from pieces.feed(data)
+                if went_to <= position:
+                    break  # nothing is there, up to the end of the stream
+                position = went_to
+        except Interrupted:
+            # What came is true, and need not come again.
+            yield from pieces.flush()
+            raise
+        yield from pieces.flush()
+
+    def close(self) -> None:
+        """Close the connection, if there is one."""
+        self._link.close()
+
+
+def _chunks(answer: http.client.HTTPResponse) -> Iterator[bytes]:
+    """Yield the chunks of an answer.  Raises: HTTPException: it ends too early, or is none."""
+    while head := answer.read(CHUNK_HEADER_BYTES):
+        if len(head) < CHUNK_HEADER_BYTES:
+            raise http.client.IncompleteRead(head)
+        try:
+            rest = int(chunk_size(head)) - len(head)
+        except ChunkDamaged as error:
+            # The broker checks headers; so it was harmed on its way.
+            raise http.client.HTTPException(str(error)) from None
+        data = answer.read(rest)
+        if len(data) < rest:
+            raise http.client.IncompleteRead(data, rest - len(data))
+        yield head + data
