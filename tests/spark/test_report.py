@@ -40,6 +40,12 @@ def test_counts_are_those_of_a_plain_count(
     assert {key.routing_key: key.messages for key in found.keys} == counts
     assert {key.exchange for key in found.keys} == {stream.exchange}
     assert (found.keys_total, found.rows_total) == (12, len(found.rows))
+    for key in found.keys:
+        of_key = sorted(len(s.body) for s in sent if s.routing_key == key.routing_key)
+        assert key.size_p50 in of_key[len(of_key) // 2 - 1 : len(of_key) // 2 + 1]
+        assert key.size_p99 == of_key[-1]
+        if key.latency_p50_ms is not None:  # RabbitMQ gives no time of its own
+            assert 0 < key.latency_p50_ms <= (key.latency_p99_ms or 0)
     by_key: Counter[str] = Counter()
     sizes: Counter[str] = Counter()
     for row in found.rows:

@@ -34,13 +34,21 @@ _COLUMNS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Messages of one exchange and routing key in one window; no window: no time is known."""
+    """Messages of one exchange and routing key in one window; no window: no time is known.
+
+    Sizes are of bodies, in bytes.  The latency is from the publisher's timestamp, which has whole
+    seconds only, to the broker's; None where a message has not both.
+    """
 
     window_start: datetime | None
     exchange: str
     routing_key: str
     messages: int
     bytes: int
+    size_p50: int
+    size_p99: int
+    latency_p50_ms: int | None = None
+    latency_p99_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,19 +107,31 @@ def report(
 
 
 def traffic(rows: DataFrame, window_seconds: int) -> DataFrame:
-    """Return messages and bytes by window, exchange and routing key; a table to go on with."""
+    """Return messages and bytes by window, exchange and routing key; a table to go on with.
+
+    `sizes` and `latencies` are KLL sketches, of bytes and of milliseconds, that can be merged by
+    `kll_merge_agg_bigint`; `timed` is how many messages have a latency.
+    """
     from pyspark.sql import functions as f
 
     moment = f.coalesce(f.col("timestamp"), f.col("properties.timestamp"))
+    taken, sent = f.unix_millis("timestamp"), f.unix_millis("properties.timestamp")
     return (
         rows.select(
             _floored(moment, window_seconds).alias("window_start"),
             "exchange",
             "routing_key",
             f.length("body").cast("bigint").alias("size"),
+            f.greatest(taken - sent, f.lit(0)).alias("latency"),
         )
         .groupBy("window_start", "exchange", "routing_key")
-        .agg(f.count(f.lit(1)).alias("messages"), f.sum("size").alias("bytes"))
+        .agg(
+            f.count(f.lit(1)).alias("messages"),
+            f.sum("size").alias("bytes"),
+            f.kll_sketch_agg_bigint("size").alias("sizes"),
+            f.count(f.col("latency")).alias("timed"),
+            f.kll_sketch_agg_bigint("latency").alias("latencies"),
+        )
     )
 
 
@@ -163,16 +183,39 @@ def _by_key(grouped: DataFrame) -> DataFrame:
         f.lit(None).cast("timestamp").alias("window_start"),
         f.sum("messages").alias("messages"),
         f.sum("bytes").alias("bytes"),
+        f.kll_merge_agg_bigint("sizes").alias("sizes"),
+        f.sum("timed").alias("timed"),
+        f.kll_merge_agg_bigint("latencies").alias("latencies"),
     )
+
+
+def _quantiles() -> dict[str, Column]:
+    """Return the quantiles that a row of the report has, from its sketches."""
+    from pyspark.sql import functions as f
+
+    sizes = f.when(f.col("bytes").isNotNull(), f.col("sizes"))
+    latencies = f.when(f.col("timed") > 0, f.col("latencies"))
+    return {
+        "size_p50": f.kll_sketch_get_quantile_bigint(sizes, f.lit(0.5)),
+        "size_p99": f.kll_sketch_get_quantile_bigint(sizes, f.lit(0.99)),
+        "latency_p50_ms": f.kll_sketch_get_quantile_bigint(latencies, f.lit(0.5)),
+        "latency_p99_ms": f.kll_sketch_get_quantile_bigint(latencies, f.lit(0.99)),
+    }
 
 
 def _collect(grouped: DataFrame, most: int) -> tuple[Traffic, ...]:
     """Return the rows with the most messages."""
     from pyspark.sql import functions as f
 
-    ordered = grouped.orderBy(
-        f.desc("messages"), "window_start", "exchange", "routing_key"
-    ).withColumn("window_start", f.unix_micros("window_start"))
+    ordered = grouped.orderBy(f.desc("messages"), "window_start", "exchange", "routing_key")
+    found = ordered.limit(most).select(
+        f.unix_micros("window_start").alias("window_start"),
+        "exchange",
+        "routing_key",
+        "messages",
+        "bytes",
+        *(column.alias(name) for name, column in _quantiles().items()),
+    )
     return tuple(
         Traffic(
             window_start=_moment(row["window_start"]),
@@ -180,8 +223,12 @@ def _collect(grouped: DataFrame, most: int) -> tuple[Traffic, ...]:
             routing_key=row["routing_key"] or "",
             messages=row["messages"],
             bytes=row["bytes"] or 0,
+            size_p50=row["size_p50"] or 0,
+            size_p99=row["size_p99"] or 0,
+            latency_p50_ms=row["latency_p50_ms"],
+            latency_p99_ms=row["latency_p99_ms"],
         )
-        for row in ordered.limit(most).collect()
+        for row in found.collect()
     )
 
 

@@ -30,21 +30,32 @@ def report_page(report: Report) -> str:
         *_plot(report),
         heading("Keys"),
         cut_note(len(report.keys), report.keys_total, "keys with the most messages"),
-        table(_COLUMNS, [_cells(row) for row in report.keys]),
+        table(_COLUMNS, [_cells(row, _seconds(report)) for row in report.keys]),
         heading(f"Windows of {span_text(report.window_seconds)}"),
         cut_note(min(len(report.rows), ROWS_SHOWN), report.rows_total, "rows"),
         table(
             ("window", *_COLUMNS),
-            [(moment_text(row.window_start), *_cells(row)) for row in report.rows[:ROWS_SHOWN]],
+            [
+                (moment_text(row.window_start), *_cells(row, report.window_seconds))
+                for row in report.rows[:ROWS_SHOWN]
+            ],
         ),
     )
 
 
-_COLUMNS = ("exchange", "routing key", "#messages", "#bytes")
+_COLUMNS = (
+    "exchange", "routing key", "#messages", "#per second", "#bytes", "#size p50", "#size p99",
+    "#latency p50, ms", "#latency p99, ms",
+)  # fmt: skip
 
 
-def _cells(row: Traffic) -> tuple[object, ...]:
-    return (row.exchange, row.routing_key, row.messages, row.bytes)
+def _cells(row: Traffic, seconds: float) -> tuple[object, ...]:
+    """Return the cells of a row whose messages came in so many seconds."""
+    latencies = (row.latency_p50_ms, row.latency_p99_ms)
+    return (
+        row.exchange, row.routing_key, row.messages, f"{row.messages / seconds:,.1f}", row.bytes,
+        row.size_p50, row.size_p99, *("" if ms is None else ms for ms in latencies),
+    )  # fmt: skip
 
 
 def _totals(report: Report) -> Markup:
@@ -64,6 +75,12 @@ def _ends(report: Report) -> tuple[datetime, ...]:
     if not report.bars:
         return ()
     return report.bars[0].start, report.bars[-1].start + timedelta(seconds=report.bar_seconds)
+
+
+def _seconds(report: Report) -> float:
+    """Return the time that the whole report is about; a window's where none is known."""
+    ends = _ends(report)
+    return (ends[1] - ends[0]).total_seconds() if ends else report.window_seconds
 
 
 def _plot(report: Report) -> list[Markup]:
