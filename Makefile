@@ -23,7 +23,7 @@ PIP := -m pip --disable-pip-version-check --quiet
 PYTEST := -m pytest --hypothesis-profile=ci
 SLOW := crash or differential or interop or spark
 
-.PHONY: help setup demo serve test check differential model chaos bench fmt clean
+.PHONY: help setup demo serve test check differential model chaos soak bench fmt clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -53,6 +53,9 @@ model: .venv/.built ## 100,000 steps of the broker against the reference broker 
 chaos: .venv/.built ## kills, power cuts and damage on real processes, with a scoreboard (ARGS="--share 0.01")
 	.ci/packages strace e2fsprogs rabbitmq-server
 	.venv/bin/python -m chaos.run $(ARGS)
+
+soak: .venv/.built .venv/.spark ## Spark's driver, workers and the broker killed while streams are read and written (ARGS="--share 0.1")
+	.venv/bin/python -m soak.run $(ARGS)
 
 bench: .venv/.built .venv-pure/.built ## speed beside RabbitMQ, cold start, memory (ARGS="--only durable")
 	.ci/packages rabbitmq-server

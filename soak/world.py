@@ -1,0 +1,266 @@
+"""One world to be killed in: a broker, a publisher, a Spark driver, and the directories of all.
+
+Invariants: the driver's progress is what its checkpoints say, so that a kill always comes after
+progress; what is judged is what is left when publisher and driver have ended in peace.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, Self
+
+import numpy as np
+import psutil
+from numpy.typing import NDArray
+
+from broker_process import BrokerProcess
+from leveret.client.blocking import connect
+from leveret.spark.columns import STREAM_OFFSET
+from soak import ROOT
+from soak.board import Row
+from soak.load import Load
+
+#: How long a driver may take for one more batch, from its start on; and to the end of all.
+PROGRESS_SECONDS_MAX: Final = 180.0
+FINISH_SECONDS_MAX: Final = 900.0
+LOOK_SECONDS: Final = 0.05
+
+#: How a worker process that runs tasks was started (others of the daemon do Spark's planning).
+WORKER: Final = ["-m", "pyspark.daemon", "pyspark.worker"]
+
+#: Where a job puts its rows.
+LAKES: Final = {"archive": "lake", "queue": "taken"}
+
+Numbers = NDArray[np.int64]
+
+
+class World:
+    """Everything that one scenario needs; a context manager."""
+
+    def __init__(
+        self, jobs: Sequence[str], *, dedup: str = "auto", ack_mode: str = "afterBatch"
+    ) -> None:
+        self.jobs = list(jobs)
+        self.place = Path(tempfile.mkdtemp(prefix="soak-"))
+        self._given = {"place": str(self.place), "dedup": dedup, "ack_mode": ack_mode}
+        self.broker = BrokerProcess(self.place / "broker")
+        self._driver: subprocess.Popen[bytes] | None = None
+        self.kills = 0
+        self._load: Load | None = None
+        self._published = 0
+        self._log = (self.place / "driver.log").open("ab")
+
+    def __enter__(self) -> Self:
+        self.broker.start()
+        # It comes back at the same address.
+        self.broker.flags = ["--port", str(self.broker.port)]
+        self._given["uri"] = self.broker.uri
+        source = "waiting" if self.jobs == ["queue"] else "in"
+        with connect(self.broker.uri) as connection, connection.channel() as channel:
+            if source == "waiting":
+                channel.queue_declare(source, durable=True)
+            else:
+                for name in ("in", "out"):
+                    stream = {"x-queue-type": "stream"}
+                    channel.queue_declare(name, durable=True, arguments=stream)
+        self._load = Load(self.broker.uri, source)
+        self._load.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        self.kill_driver()
+        self.broker.kill()
+        self._log.close()
+        if kind is None:
+            shutil.rmtree(self.place)
+
+    # -- the driver --------------------------------------------------------------------------------
+
+    def start_driver(self, mode: str = "run") -> None:
+        """Start the Spark program."""
+        lakes = [LAKES[job] for job in self.jobs if job in LAKES]
+        given = self._given | {"mode": mode, "jobs": self.jobs, "lakes": lakes}
+        path = os.pathsep.join([str(ROOT), str(ROOT / "tests"), *filter(None, sys.path)])
+        self._driver = subprocess.Popen(
+            [sys.executable, "-m", "soak.driver", json.dumps(given)],
+            env=os.environ | {"PYTHONPATH": path},
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=self._log,
+        )
+
+    def _processes(self) -> list[psutil.Process]:
+        """Return the driver's processes, the JVM first."""
+        if self._driver is None:
+            return []
+        try:
+            root = psutil.Process(self._driver.pid)
+            below = root.children(recursive=True)
+        except psutil.NoSuchProcess:
+            return []
+        return sorted([*below, root], key=lambda process: process.name() != "java")
+
+    def kill_driver(self, *, jvm_only: bool = False) -> None:
+        """Kill the JVM, and unless it is the JVM alone, everything that belongs to it.
+
+        Workers that are left alone notice it by themselves, as on another machine.
+        """
+        driver = self._driver
+        if driver is None:
+            return
+        processes = self._processes()
+        for process in processes[:1] if jvm_only else processes:
+            kill_process(process)
+        driver.kill()
+        driver.wait()
+        self._driver = None
+
+    def kill_worker(self, choose: Callable[[int], int]) -> bool:
+        """Kill one Python worker that runs tasks, chosen by its number; False: there is none."""
+        workers = [process for process in self._processes() if is_worker(process)]
+        if not workers:
+            return False
+        kill_process(workers[choose(len(workers))])
+        return True
+
+    def batches(self) -> int:
+        """Return how many batches all queries have committed."""
+        return sum(
+            max((int(path.name) + 1 for path in self._commits(job)), default=0) for job in self.jobs
+        )
+
+    def _commits(self, job: str) -> list[Path]:
+        directory = self.place / job / "commits"
+        return [path for path in directory.glob("*") if path.name.isdigit()]
+
+    def wait_for_batches(self, count: int) -> None:
+        """Wait until each query has gone on.  Raises: SoakError when none does."""
+        goal = self.batches() + count
+        deadline = time.monotonic() + PROGRESS_SECONDS_MAX
+        while self.batches() < goal:
+            if self._driver is None or self._driver.poll() is not None:
+                raise SoakError(f"the driver has ended: {self.tail()}")
+            if time.monotonic() > deadline:
+                raise SoakError(f"no batch in {PROGRESS_SECONDS_MAX:.0f} s: {self.tail()}")
+            time.sleep(LOOK_SECONDS)
+
+    def finish(self) -> int:
+        """End the publisher, let the queries do what is left; return how many were published.
+
+        Raises: SoakError.
+        """
+        assert self._load is not None
+        self._published = self._load.end()
+        self.kill_driver()
+        self.start_driver("finish")
+        assert self._driver is not None
+        try:
+            code = self._driver.wait(FINISH_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            raise SoakError(f"the driver does not end: {self.tail()}") from None
+        if code != 0:
+            raise SoakError(f"the driver ended by {code}: {self.tail()}")
+        return self._published
+
+    def restarts(self) -> int:
+        """Return how often a query failed and was started again."""
+        log = (self.place / "driver.log").read_text(errors="replace")
+        return sum(line.startswith("RESTART") for line in log.splitlines())
+
+    def tail(self) -> str:
+        """Return the end of what the driver printed."""
+        return (self.place / "driver.log").read_text(errors="replace")[-3000:]
+
+    # -- judging -----------------------------------------------------------------------------------
+
+    def judge_lake(self, name: str, job: str, *, marked: bool = False) -> Row:
+        """Count the rows of a lake; with `marked` rows that are redelivered may come twice."""
+        offsets, numbers, redelivered = np.load(self.place / f"{LAKES[job]}.npy")
+        if len(np.unique(offsets)) < len(offsets):
+            return self._row(name, numbers, len(offsets), "an offset is there twice")
+        if not marked:
+            return self._row(name, numbers, 0, self._note())
+        fresh = numbers[redelivered == 0]
+        again = len(numbers) - len(np.unique(numbers))
+        note = f"{again:,} came twice, marked; {self._note()}"
+        row = self._row(name, numbers, 0, note)
+        doubled = len(fresh) - len(np.unique(fresh))
+        disorder = int((np.diff(fresh) < 0).sum())
+        return replace(row, doubled=doubled, disorder=disorder)
+
+    def judge_out(self, name: str) -> Row:
+        """Count what the sink has published."""
+        by_task: dict[object, list[int]] = {}
+        everything: list[int] = []
+        with connect(self.broker.uri) as connection, connection.channel() as channel:
+            count = channel.queue_declare("out", passive=True).message_count
+            channel.qos(1000)
+            consumer = channel.consume("out", arguments={STREAM_OFFSET: "first"})
+            while len(everything) < count:
+                message = next(consumer)
+                if message.delivery_tag % 500 == 0:
+                    channel.ack(message.delivery_tag, multiple=True)
+                number = int(message.body)
+                everything.append(number)
+                by_task.setdefault(message.headers.get("x-publisher"), []).append(number)
+        disorder = sum(int((np.diff(found) <= 0).sum()) for found in by_task.values())
+        return self._row(name, np.array(everything, np.int64), 0, self._note(), disorder)
+
+    def _note(self) -> str:
+        return f"{self.batches():,} batches, {self.restarts():,} queries started again"
+
+    def _row(
+        self, name: str, numbers: Numbers, wrong: int, note: str, disorder: int | None = None
+    ) -> Row:
+        distinct = np.unique(numbers)
+        there = int(((distinct >= 0) & (distinct < self._published)).sum())
+        if disorder is None:
+            disorder = int((np.diff(numbers) < 0).sum())
+        return Row(
+            name,
+            self.kills,
+            self._published,
+            len(numbers),
+            len(distinct),
+            self._published - there,
+            len(distinct) - there + wrong,
+            len(numbers) - len(distinct),
+            disorder,
+            note,
+        )
+
+
+class SoakError(Exception):
+    """The world stands still or broke down; the text says how."""
+
+
+def is_worker(process: psutil.Process) -> bool:
+    """Tell whether a process runs tasks: a child of the daemon that does nothing else."""
+    try:
+        parent = process.parent()
+        return (
+            parent is not None
+            and process.cmdline()[-3:] == WORKER
+            and parent.cmdline()[-3:] == WORKER
+        )
+    except psutil.Error:
+        return False
+
+
+def kill_process(process: psutil.Process) -> None:
+    """Send SIGKILL, if it is there to be killed."""
+    try:
+        process.send_signal(signal.SIGKILL)
+    except psutil.NoSuchProcess:
+        return
