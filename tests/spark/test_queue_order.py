@@ -388,6 +388,8 @@ def test_the_columns_of_a_row(queue: LiveQueue, spool: Path) -> None:
     [
         ({}, "'spoolDir' is missing"),
         ({"spoolDir": "x", "ackMode": "none"}, "none only looks"),
+        ({"spoolDir": "x"}, "an absolute path"),
+        ({"spoolDir": "s3://bucket/x"}, "an absolute path"),
         ({"spoolDir": "x", "minOffsetsPerTrigger": "3"}, "belongs to streams"),
     ],
 )

@@ -173,12 +173,12 @@ class ChunkBatchBuilder:
         if self._of_address is not None:
             columns |= _taken(self._of_address, *_by_address(parts))
         if self._of_headers is not None or self._of_properties is not None:
-            columns |= self._decoded(_joined([p.chunk.properties(p.start, p.end) for p in parts]))
+            columns |= self.decoded(_joined([p.chunk.properties(p.start, p.end) for p in parts]))
         arrays = [columns[field.name] for field in self.schema]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
-    def _decoded(self, raw: pa.Array) -> dict[str, pa.Array]:
-        """Return the columns of an array of property bytes."""
+    def decoded(self, raw: pa.Array) -> dict[str, pa.Array]:
+        """Return the columns that are made of an array of property bytes."""
         encoded = raw.dictionary_encode()
         if ROWS_PER_DISTINCT * len(encoded.dictionary) > len(raw):
             found = find_properties(raw)

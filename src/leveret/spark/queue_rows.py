@@ -7,14 +7,19 @@ columns that a query wants: another schema reads them as well.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
-from leveret.client import BasicProperties, Message
-from leveret.client.message import Content
-from leveret.spark.columns import BatchBuilder
+from leveret.client import Message
+from leveret.spark.chunks import ChunkBatchBuilder
+
+#: The columns that are made of property bytes.
+DECODED: Final = ("headers", "delivery_count", "properties")
 
 SCHEMA: Final = pa.schema(
     [
@@ -25,35 +30,6 @@ SCHEMA: Final = pa.schema(
         pa.field("body", pa.large_binary(), nullable=False),
     ]
 )
-
-
-class SpooledMessage:
-    """A message as a row is made of it; its properties are decoded when first asked for."""
-
-    __slots__ = ("_content", "exchange", "redelivered", "routing_key")
-
-    def __init__(
-        self, exchange: bytes, routing_key: bytes, redelivered: bool, properties: bytes, body: bytes
-    ) -> None:
-        self.exchange = exchange.decode("utf-8", "surrogateescape")
-        self.routing_key = routing_key.decode("utf-8", "surrogateescape")
-        self.redelivered = redelivered
-        self._content = Content(properties, body)
-
-    @property
-    def body(self) -> bytes:
-        """The body."""
-        return self._content.body
-
-    @property
-    def properties(self) -> BasicProperties:
-        """The properties."""
-        return self._content.properties
-
-    @property
-    def headers(self) -> dict[str, object]:
-        """The properties' headers."""
-        return self._content.headers
 
 
 def to_spool(messages: Sequence[Message]) -> pa.RecordBatch:
@@ -69,12 +45,42 @@ def to_spool(messages: Sequence[Message]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
 
 
-def to_rows(
-    builder: BatchBuilder, start: int, spooled: pa.RecordBatch, records_max: int
-) -> Iterator[pa.RecordBatch]:
-    """Yield spooled messages as rows, numbered from `start`, so many at a time."""
-    for first in range(0, spooled.num_rows, records_max):
-        piece = spooled.slice(first, records_max)
-        columns = [piece.column(name).to_pylist() for name in SCHEMA.names]
-        messages = [SpooledMessage(*values) for values in zip(*columns, strict=True)]
-        yield builder.build(start + first, messages)
+class SpoolBatchBuilder:
+    """Makes record batches of one schema from spooled messages, whole columns at a time.
+
+    What repeats from message to message (names, properties) is decoded once.
+    """
+
+    def __init__(self, queue: str, schema: StructType) -> None:
+        self.schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
+        self._queue = queue
+        self._decoder = ChunkBatchBuilder(queue, schema)
+        self._decodes = any(field.name in DECODED for field in schema.fields)
+
+    def build(self, start: int, spooled: pa.RecordBatch) -> pa.RecordBatch:
+        """Return a batch of messages whose numbers are `start` and those that follow."""
+        columns: dict[str, pa.Array] = {}
+        if self._decodes:
+            columns = self._decoder.decoded(spooled.column("properties"))
+        for field in self.schema:
+            if field.name not in columns:
+                columns[field.name] = self._column(field, start, spooled)
+        arrays = [columns[field.name] for field in self.schema]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def _column(self, field: pa.Field, start: int, spooled: pa.RecordBatch) -> pa.Array:
+        count = spooled.num_rows
+        if field.name == "stream":
+            return pa.repeat(pa.scalar(self._queue, field.type), count)
+        if field.name == "partition":
+            return pa.repeat(pa.scalar(0, field.type), count)
+        if field.name == "offset":
+            return pa.array(np.arange(start, start + count), field.type)
+        if field.name == "timestamp":
+            return pa.nulls(count, field.type)
+        if field.name in ("exchange", "routing_key"):
+            encoded = spooled.column(field.name).dictionary_encode()
+            names = encoded.dictionary.to_pylist()
+            texts = [name.decode("utf-8", "backslashreplace") for name in names]
+            return pa.array(texts, field.type).take(encoded.indices)
+        return spooled.column(field.name).cast(field.type)

@@ -33,13 +33,11 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from leveret.limits import SPARK_BATCH_RECORDS
-from leveret.spark.columns import BatchBuilder
 from leveret.spark.options import OptionError, Options
 from leveret.spark.planner import OffsetRange, plan
 from leveret.spark.projection import Projection
 from leveret.spark.queue_feed import QueueFeed
-from leveret.spark.queue_rows import to_rows
+from leveret.spark.queue_rows import SpoolBatchBuilder
 from leveret.spark.ranges import DataLossError
 from leveret.spark.retries import ask
 from leveret.spark.spool import Segment, Spool, check_sight, read_segment
@@ -150,6 +148,10 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._begun = True
         return position
 
+    def reportLatestOffset(self) -> Offset:  # noqa: N802  Spark's name
+        """Return the end of the spool, for the query's progress: what was taken and not read."""
+        return self._json(self._driver().spool.end)
+
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
         """Return the partitions of a batch: a pure function of its offsets, options and files.
 
@@ -240,7 +242,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         directory = Path(partition.directory)
         check_sight(directory, partition.spool, socket.gethostname())
         projection = Projection(self._options, self._schema)
-        builder = BatchBuilder(self._queue, projection.needed)
+        builder = SpoolBatchBuilder(self._queue, projection.needed)
         for segment in partition.segments:
             start, end = max(partition.start, segment.start), min(partition.end, segment.end)
             try:
@@ -249,8 +251,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._lost(_missing(start, end))
                 continue
             wanted = spooled.slice(start - segment.start, end - start)
-            for rows in to_rows(builder, start, wanted, SPARK_BATCH_RECORDS):
-                yield projection.apply(rows)
+            yield projection.apply(builder.build(start, wanted))
 
 
 def _checked(options: Options) -> Options:
@@ -267,6 +268,11 @@ def _checked(options: Options) -> Options:
         raise OptionError(
             "option 'spoolDir' is missing: the directory that keeps a queue's messages until their "
             "batch is committed, of this query alone; on a cluster on shared storage"
+        )
+    if not options.spool_dir.startswith("/"):
+        raise OptionError(
+            "option 'spoolDir': an absolute path, which means the same to driver and executors; "
+            "other storage than a mounted one cannot be locked and synced"
         )
     return options.for_stream()
 
