@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core import Node, Peer
+from core import UUID, Node, Peer
 from leveret.broker.stream import Stream
 from leveret.broker.turn import ChunkReader
 from leveret.clock import ManualClock
@@ -16,7 +16,9 @@ from leveret.limits import CHUNK_BYTES_MAX, MESSAGE_OVERHEAD_BYTES
 from leveret.store.disk import Disk
 from leveret.store.disks.recording import RecordingDisk
 from leveret.store.journal_files import journal_path
+from leveret.store.salvage import Salvage, write_salvage
 from leveret.store.segments import ChunkRef
+from leveret.store.survey import Survey
 from raw_codec import Typed, decode_properties, method, publish
 
 STREAM = {"x-queue-type": "stream"}
@@ -494,3 +496,34 @@ def test_segments_are_the_same_after_a_start(node: Node) -> None:
     again.turn.page_bytes = 20
     put(again.connect(), 18, 30)
     assert first(again) == 18
+
+
+# -- the tools -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("checkpoints", [0, 1, 2])
+def test_the_tools_know_what_lies_where(node: Node, checkpoints: int) -> None:
+    """A check counts each message once, and a salvage copies all of them."""
+    peer = opened(node, x_max_length_bytes=200)
+    put(peer, 0, 60, delivery_mode=1)
+    for _ in range(checkpoints):
+        node.take_checkpoint()
+        put(peer, 60, 65)
+    expected = numbers(consume(node))
+    disk = RecordingDisk(node.image())
+    survey = Survey(disk, keep=True)
+    for _ in survey.run():
+        pass
+    assert (survey.damages, survey.lost) == ([], 0)
+    (holding,) = survey.holdings.living()
+    in_journal, _ = holding.journal_only()
+    assert int(holding.chunk_messages) + in_journal == len(expected)
+    saved = RecordingDisk()
+    salvage = Salvage(survey)
+    for _ in write_salvage(saved, salvage, UUID, 0):
+        pass
+    again = Node(saved)
+    assert numbers(consume(again)) == expected
+    assert stream(again).next_offset == stream(node).next_offset
+    put(again.connect(), 70, 100)
+    assert numbers(consume(again))[-1] == 99

@@ -120,10 +120,22 @@ def places_found(data: Path) -> tuple[list[str], list[str]]:
     return [found.path for found in survey.damages], [found.path for found in survey.torn]
 
 
+def files_needed(data: Path) -> set[str]:
+    """The files that the next start needs."""
+    survey = Survey(ReadDisk(str(data)))
+    for _ in survey.run():
+        pass
+    return {report.path for report in survey.files if report.needed}
+
+
 @pytest.mark.parametrize("folder", ["state", "journal", "segments"])
 def test_any_flipped_bit_is_found(data: Path, folder: str) -> None:
+    needed = files_needed(data)
     for path in sorted((data / folder).iterdir()):
         size = path.stat().st_size
+        if folder == "segments" and f"segments/{path.name}" not in needed:
+            # The kill came before a snapshot or the journal named what it had written last.
+            continue
         for position in (0, 60, size // 3, size // 2, size - 9):
             flip(path, position)
             damaged, torn = places_found(data)
@@ -136,12 +148,15 @@ def test_any_flipped_bit_is_found(data: Path, folder: str) -> None:
 
 
 def test_a_missing_segment_is_told_with_its_messages(filled: Filled, data: Path) -> None:
-    first = min((data / "segments").iterdir())
-    first.unlink()
-    code, found = check(data)
-    assert code == 1
     left = sum(len(bodies) for bodies in filled.bodies.values())
-    assert found["messages"] + found["lost"] == left
+    for path in sorted((data / "segments").iterdir()):
+        path.unlink()
+        code, found = check(data)
+        assert code == 1
+        assert found["messages"] + found["lost"] == left
+        if found["lost"] > 0:
+            # What was in the files before that one is in the journal as well.
+            break
     assert found["lost"] > 0
     assert all("the file is missing" in damage["what"] for damage in found["damages"])
 
