@@ -7,14 +7,12 @@ the driver before its commit and after it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from brokers import Broker
 from cut_proxy import CutProxy
-from leveret.client import Message
 from leveret.client.blocking import Channel, connect
 from leveret.spark.options import OptionError
 from leveret.spark.transports.base import Interrupted
@@ -22,8 +20,7 @@ from leveret.spark.write_link import WriteError
 from leveret.spark.write_rows import RowError
 from live_stream import LiveStream
 from sink_order import Killed, Sink, fail, kill_this_process, sink_for
-
-HEADERS = pa.map_(pa.string(), pa.string())
+from written_rows import HEADERS, bodies, consumed, drain, ids, numbers, texts
 
 
 @pytest.fixture
@@ -39,30 +36,6 @@ def queue(channel: Channel, name: str) -> Iterator[str]:
     channel.queue_declare(name, durable=True)
     yield name
     channel.queue_delete(name)
-
-
-def drain(channel: Channel, queue: str) -> list[Message]:
-    """Return what is in a queue, and take it out."""
-    found = []
-    while (message := channel.get(queue, no_ack=True)) is not None:
-        found.append(message)
-    return found
-
-
-def bodies(channel: Channel, queue: str) -> list[bytes]:
-    """Return the bodies in a queue, and take them out."""
-    return [message.body for message in drain(channel, queue)]
-
-
-def numbers(first: int, end: int, **columns: Any) -> pa.RecordBatch:
-    """Return rows whose bodies are numbers."""
-    made = pa.array([f"{n}".encode() for n in range(first, end)], pa.binary())
-    return pa.RecordBatch.from_pydict({"body": made, **columns})
-
-
-def texts(first: int, end: int) -> list[bytes]:
-    """Return the bodies of such rows."""
-    return [f"{n}".encode() for n in range(first, end)]
 
 
 def plain(broker: Broker, **more: str) -> dict[str, str]:
@@ -261,20 +234,6 @@ def rows_sink(broker: Broker, live: LiveStream, *, elsewhere: bool = False, **mo
     return sink_for(options, numbers(0, 1), elsewhere=elsewhere)
 
 
-def stream_bodies(channel: Channel, live: LiveStream) -> list[bytes]:
-    """Return the bodies in a stream."""
-    channel.qos(1000)
-    consumer = channel.consume(
-        live.name, arguments={"x-stream-offset": "first"}, inactivity_timeout=0.5
-    )
-    found = []
-    for message in consumer:
-        message.ack()
-        found.append(message.body)
-    consumer.cancel()
-    return found
-
-
 def test_numbered_rows_are_written_once_whatever_fails(
     broker: Broker, channel: Channel, stream: LiveStream
 ) -> None:
@@ -289,7 +248,7 @@ def test_numbered_rows_are_written_once_whatever_fails(
     sink.batch(0, parts, query=query)
     sink.batch(0, parts, query=query)  # committed, and Spark forgot it
     sink.batch(1, [[numbers(9, 12)], [numbers(12, 15)]], query=query)
-    assert sorted(stream_bodies(channel, stream), key=int) == texts(0, 15)
+    assert sorted(consumed(channel, stream.name), key=int) == texts(0, 15)
 
 
 def test_numbered_rows_are_sent_again_over_a_new_connection(
@@ -304,7 +263,7 @@ def test_numbered_rows_are_sent_again_over_a_new_connection(
         sink.batch(3, [rows], query=stream.name)
         _CUT.clear()
         assert proxy.accepted == 3
-    assert stream_bodies(channel, stream) == texts(0, 9200)
+    assert consumed(channel, stream.name) == texts(0, 9200)
 
 
 def test_a_saved_table_with_a_name_is_saved_once(
@@ -313,7 +272,7 @@ def test_a_saved_table_with_a_name_is_saved_once(
     sink = rows_sink(broker, stream, writeId=f"{stream.name}-import")
     for _ in range(2):
         sink.save([[numbers(0, 3)], [numbers(3, 6)]])
-    assert stream_bodies(channel, stream) == texts(0, 6)
+    assert consumed(channel, stream.name) == texts(0, 6)
 
 
 def test_unroutable_numbered_rows_go_to_the_other_exchange_once(
@@ -339,14 +298,6 @@ def test_unroutable_numbered_rows_go_to_the_other_exchange_once(
 # -- a column of publishing ids --------------------------------------------------------------------
 
 
-def ids(*values: int | None) -> pa.RecordBatch:
-    """Return rows whose bodies are their publishing ids."""
-    texts = [f"{value}".encode() for value in values]
-    return pa.RecordBatch.from_pydict(
-        {"body": pa.array(texts), "publishing_id": pa.array(values, pa.int64())}
-    )
-
-
 def ids_sink(broker: Broker, live: LiveStream) -> Sink:
     options = {"uri": broker.uri, "stream": live.name, "publisherName": f"{live.name}-copy"}
     return sink_for(options, ids(1))
@@ -359,7 +310,7 @@ def test_publishing_ids_are_the_users_own(
     sink.save([[ids(0, 5, 2**31 - 1), ids(2**31, 2**40)]])
     sink.save([[ids(5, 2**40, 2**40 + 1)]])
     expected = [0, 5, 2**31 - 1, 2**31, 2**40, 2**40 + 1]
-    assert [int(body) for body in stream_bodies(channel, stream)] == expected
+    assert [int(body) for body in consumed(channel, stream.name)] == expected
 
 
 @pytest.mark.parametrize(

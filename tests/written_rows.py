@@ -1,0 +1,55 @@
+"""Rows to write by a sink, and what arrived in a queue."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from leveret.client import Message
+from leveret.client.blocking import Channel
+
+HEADERS = pa.map_(pa.string(), pa.string())
+
+
+def numbers(first: int, end: int, **columns: Any) -> pa.RecordBatch:
+    """Return rows whose bodies are numbers."""
+    made = pa.array(texts(first, end), pa.binary())
+    return pa.RecordBatch.from_pydict({"body": made, **columns})
+
+
+def texts(first: int, end: int) -> list[bytes]:
+    """Return the bodies of such rows."""
+    return [f"{n}".encode() for n in range(first, end)]
+
+
+def ids(*values: int | None) -> pa.RecordBatch:
+    """Return rows whose bodies are their publishing ids."""
+    made = pa.array([f"{value}".encode() for value in values])
+    return pa.RecordBatch.from_pydict({"body": made, "publishing_id": pa.array(values, pa.int64())})
+
+
+def drain(channel: Channel, queue: str) -> list[Message]:
+    """Return what is in a queue, and take it out."""
+    found = []
+    while (message := channel.get(queue, no_ack=True)) is not None:
+        found.append(message)
+    return found
+
+
+def bodies(channel: Channel, queue: str) -> list[bytes]:
+    """Return the bodies in a queue, and take them out."""
+    return [message.body for message in drain(channel, queue)]
+
+
+def consumed(channel: Channel, queue: str, *, is_stream: bool = True) -> list[bytes]:
+    """Return the bodies that a consumer gets, of a stream from its first message on."""
+    channel.qos(1000)
+    arguments = {"x-stream-offset": "first"} if is_stream else None
+    consumer = channel.consume(queue, arguments=arguments, inactivity_timeout=0.5)
+    found = []
+    for message in consumer:
+        message.ack()
+        found.append(message.body)
+    consumer.cancel()
+    return found
