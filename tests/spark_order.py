@@ -62,15 +62,16 @@ def batch_rows(
     options: Mapping[str, str],
     schema: StructType | None = None,
     filters: list[Filter] | None = None,
+    source: type[DataSource] = MemorySource,
 ) -> list[Any]:
     """Return the rows of a batch read; with `filters`, of one that Spark pushes these to."""
-    source = make_source(options)
-    chosen = schema or source.schema()
+    made = make_source(options, source)
+    chosen = schema or made.schema()
     assert isinstance(chosen, StructType)
-    reader = source.reader(schema=chosen)
+    reader = made.reader(schema=chosen)
     if filters is not None:
         reader = PrunedBatchReader(
-            parse_options(source.options), chosen, MemoryTransport, find_in_memory
+            parse_options(made.options), chosen, MemoryTransport, find_in_memory
         )
         assert reader.pushFilters(filters) == filters
     # Spark reads one partition of its own kind where a source plans none.

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from broker_process import BrokerProcess
-from brokers import need_own_broker
+from brokers import Broker, need_own_broker
 from leveret.client import BasicProperties
 from leveret.client.blocking import connect
 from leveret.errors import AccessRefusedHard, NotFound
@@ -74,6 +75,36 @@ def test_a_read_of_what_is_not_there_ends(stream: LiveStream) -> None:
         assert bodies([*way.read(2, 9)]) == made[2:]
         assert [*way.read(5, 9)] == []
         assert [*way.read(100, 101)] == []
+
+
+def test_a_moment_is_an_offset(broker: Broker, stream: LiveStream) -> None:
+    with transport(stream) as way:
+        assert way.offset_at(0) == 0
+        stream.publish_numbers(0, 50)
+        middle = time.time_ns() // 1_000_000 + 1
+        while time.time_ns() // 1_000_000 <= middle + 1:
+            pass  # messages of the same millisecond could not be told apart
+        stream.publish_numbers(50, 80)
+        assert way.offset_at(0) == 0
+        assert way.offset_at(middle + 3_600_000) == 80
+        assert way.keeps_time() is not broker.is_rabbitmq
+        if not broker.is_rabbitmq:  # which has times of chunks, in seconds
+            assert way.offset_at(middle) == 50
+            (piece,) = way.read(0, 80)
+            for offset, moment in enumerate(piece.batch.column("timestamp").to_pylist()):
+                at_ms = int(moment.timestamp() * 1000)
+                assert way.offset_at(at_ms) <= offset
+                assert way.offset_at(at_ms + 1) > offset
+
+
+def test_sizes_are_guessed_from_the_next_messages(stream: LiveStream) -> None:
+    stream.publish([Sent(bytes(10))] * 300 + [Sent(bytes(1000))] * 300)
+    with transport(stream) as way:
+        assert way.mean_bytes(0, 600) == 10
+        assert way.mean_bytes(290, 310) == 505
+        assert way.mean_bytes(300, 301) == 1000
+        assert way.mean_bytes(5, 5) == 0
+        assert way.mean_bytes(600, 700) == 0
 
 
 def test_a_stream_that_is_not_there_is_an_error(stream: LiveStream) -> None:
