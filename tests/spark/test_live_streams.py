@@ -1,0 +1,150 @@
+"""What only a real Spark shows of several streams, Kafka's columns, pushed filters and lag."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from brokers import Broker
+from leveret.spark.listener import Lag, watch_lag
+from leveret.spark.schema import KAFKA
+from live_stream import LiveStream, Sent
+
+PUSHING = "spark.sql.python.filterPushdown.enabled"
+
+
+@pytest.fixture
+def partitions(broker: Broker, name: str) -> Iterator[list[LiveStream]]:
+    """The partitions of a super stream, of which the first two exist."""
+    made = [LiveStream(broker.uri, f"{name}-{n}", f"{name}-x{n}") for n in range(3)]
+    for partition in made[:2]:
+        partition.declare()
+    yield made
+    for partition in made:
+        partition.delete()
+
+
+def super_stream(partitions: list[LiveStream], **more: str) -> dict[str, str]:
+    name = partitions[0].name.removesuffix("-0")
+    return {"uri": partitions[0].uri, "superStream": name, **more}
+
+
+def run_available(rows: DataFrame, place: Path) -> None:
+    query = (
+        rows.writeStream.format("parquet")
+        .option("path", str(place / "rows"))
+        .option("checkpointLocation", str(place / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+
+
+def test_a_super_stream_grows_a_partition_between_runs(
+    spark: SparkSession, partitions: list[LiveStream], tmp_path: Path
+) -> None:
+    first, second, third = partitions
+    options = super_stream(partitions, startingOffsets="earliest", maxOffsetsPerTrigger="15")
+    rows = spark.readStream.format("leveret").options(**options).load()
+    first.publish_numbers(0, 10)
+    second.publish_numbers(0, 20)
+    run_available(rows, tmp_path)
+    third.declare()
+    third.publish_numbers(0, 7)
+    first.publish_numbers(10, 12)
+    run_available(rows, tmp_path)
+    kept = spark.read.parquet(str(tmp_path / "rows"))
+    found = sorted((row["partition"], row["offset"]) for row in kept.collect())
+    assert found == [(n, o) for n, count in ((0, 12), (1, 20), (2, 7)) for o in range(count)]
+    assert kept.select("stream").distinct().count() == 3
+
+
+def test_kafkas_columns_have_kafkas_types(
+    spark: SparkSession, broker: Broker, stream: LiveStream
+) -> None:
+    stream.publish([Sent(b"one", "a.b"), Sent(b"two", "c")])
+    options = stream.options | {"columns": "kafka", "includeHeaders": "true"}
+    rows = spark.read.format("leveret").options(**options).load()
+    assert rows.schema == KAFKA
+    texts = rows.selectExpr("CAST(key AS STRING)", "CAST(value AS STRING)", "topic", "offset")
+    assert [tuple(row) for row in texts.orderBy("offset").collect()] == [
+        ("a.b", "one", stream.name, 0),
+        ("c", "two", stream.name, 1),
+    ]
+    assert {row["timestampType"] for row in rows.collect()} == {-1 if broker.is_rabbitmq else 1}
+
+
+def test_filters_that_spark_pushes_spare_partitions(
+    spark: SparkSession, broker: Broker, stream: LiveStream
+) -> None:
+    stream.publish_numbers(0, 1000)
+    options = stream.options | {"maxRecordsPerPartition": "100"}
+    whole = spark.read.format("leveret").options(**options).load()
+    assert whole.rdd.getNumPartitions() == 10
+    spark.conf.set(PUSHING, "true")
+    try:
+        rows = spark.read.format("leveret").options(**options).load()
+        part = rows.where("offset >= 250 AND offset < 320 AND routing_key = ''")
+        assert part.rdd.getNumPartitions() == 2
+        assert sorted(row["offset"] for row in part.collect()) == list(range(250, 320))
+        assert rows.where(f"stream = 'other{stream.name}'").count() == 0
+        late = rows.where(f.col("timestamp") > f.lit("2100-01-01").cast("timestamp"))
+        assert late.count() == 0
+        if not broker.is_rabbitmq:  # whose messages have no times
+            moment = f.lit("2000-01-01").cast("timestamp")
+            assert rows.where(f.col("timestamp") > moment).count() == 1000
+            assert late.rdd.getNumPartitions() <= 1
+    finally:
+        spark.conf.unset(PUSHING)
+
+
+def test_filters_of_the_options_leave_rows_out(spark: SparkSession, stream: LiveStream) -> None:
+    stream.publish(Sent(b"%d" % n, f"k.{n % 10}") for n in range(200))
+    options = stream.options | {"routingKeyFilter": "*.3", "maxRecordsPerPartition": "30"}
+    rows = spark.read.format("leveret").options(**options).load()
+    assert sorted(row["offset"] for row in rows.collect()) == list(range(3, 200, 10))
+
+
+def test_positions_that_name_not_all_are_an_error(
+    spark: SparkSession, partitions: list[LiveStream]
+) -> None:
+    offsets = f'{{"{partitions[0].name}": 0}}'
+    options = super_stream(partitions, startingOffsets=offsets)
+    with pytest.raises(PySparkException, match=f"these are missing: {partitions[1].name}"):
+        spark.read.format("leveret").options(**options).load().count()
+
+
+def test_the_lag_of_a_query_is_told(
+    spark: SparkSession, stream: LiveStream, tmp_path: Path
+) -> None:
+    stream.publish_numbers(0, 25)
+    told: list[Lag] = []
+    listener = watch_lag(spark, told.append)
+    options = stream.options | {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "10"}
+    try:
+        query = (
+            spark.readStream.format("leveret")
+            .options(**options)
+            .load()
+            .writeStream.format("noop")
+            .queryName("lagging")
+            .option("checkpointLocation", str(tmp_path))
+            .start()
+        )
+        try:
+            query.processAllAvailable()
+            # Events come by a queue of Spark's own: those of a batch are there before its end.
+            spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()  # noqa: SLF001
+            assert [lag.messages for lag in told if lag.query_name == "lagging"][:3] == [15, 5, 0]
+            last = listener.of(query)
+            assert last is not None
+            assert last.streams == {stream.name: 0}
+        finally:
+            query.stop()
+    finally:
+        spark.streams.removeListener(listener)
