@@ -7,10 +7,16 @@ does not read what was written to it, and at once where there are too many.  Loa
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
+from typing import Final
 
 from aiohttp import web
 
 from leveret.limits import HTTP_CONNECTIONS_MAX, HTTP_IDLE_SECONDS_MAX, HTTP_STALL_SECONDS_MAX
+
+#: Linger for no time: the peer gets a reset.
+_RESET: Final = struct.pack("ii", 1, 0)
 
 
 class HttpConnections:
@@ -94,6 +100,11 @@ class HttpConnection(web.RequestHandler):
             self._stall = None
 
     def _abort(self) -> None:
-        """Drop the connection with what waits in it."""
-        if self.transport is not None:
-            self.transport.abort()
+        """Drop the connection with what waits in it, also in the kernel's buffer."""
+        if self.transport is None:
+            return
+        sock = self.transport.get_extra_info("socket")
+        if sock is not None:
+            # Else the kernel would keep what the peer does not read for a quarter of an hour.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        self.transport.abort()

@@ -91,23 +91,21 @@ class HttpLink:
 
     def _answered(self, what: str, query: Mapping[str, int]) -> http.client.HTTPResponse:
         """Send a request and return its answer, once more over a connection that had ended."""
-        path = f"{self._path()}{what}?{urlencode(query)}"
+        vhost, stream = self._options.parameters().vhost, self._stream
+        place = f"/api/streams/{quote(vhost, safe='')}/{quote(stream, safe='')}"
+        path = f"{place}{what}?{urlencode(query)}"
         if self._connection is not None:
             try:
-                return _checked(self._sent(self._connection, path), self._stream)
+                return _checked(self._sent(self._connection, path), stream, vhost)
             except (ConnectionError, http.client.BadStatusLine):
                 # The broker may close a connection that it heard nothing from.
                 self.close()
         self._connection = self._made()
-        return _checked(self._sent(self._connection, path), self._stream)
+        return _checked(self._sent(self._connection, path), stream, vhost)
 
     def _sent(self, connection: http.client.HTTPConnection, path: str) -> http.client.HTTPResponse:
         connection.request("GET", path, headers=self._headers)
         return connection.getresponse()
-
-    def _path(self) -> str:
-        vhost = self._options.parameters().vhost
-        return f"/api/streams/{quote(vhost, safe='')}/{quote(self._stream, safe='')}"
 
     def _made(self) -> http.client.HTTPConnection:
         """Return a new connection.  Raises: OSError; Interrupted; NoHttp."""
@@ -161,7 +159,7 @@ def forget_address(parameters: Parameters) -> None:
         _told.pop((parameters.host, parameters.port), None)
 
 
-def _checked(answer: http.client.HTTPResponse, stream: str) -> http.client.HTTPResponse:
+def _checked(answer: http.client.HTTPResponse, stream: str, vhost: str) -> http.client.HTTPResponse:
     """Return a good answer of Leveret.
 
     Raises: NoHttp; NotFound (404); AccessRefused (403); PreconditionFailed (406); Interrupted.
@@ -174,7 +172,7 @@ def _checked(answer: http.client.HTTPResponse, stream: str) -> http.client.HTTPR
     if answer.status in _REFUSED:
         raise AccessRefused(reason)
     if answer.status == _NOT_FOUND:
-        raise NotFound(f"no stream '{stream}'")
+        raise NotFound(f"no queue '{stream}' in vhost '{vhost}'")
     if answer.status == _BAD:
         raise PreconditionFailed(reason)
     raise Interrupted(f"the broker answered {answer.status}: {reason}")

@@ -38,7 +38,8 @@ class Node:
 
     def start(self) -> None:
         """Start on a free port and wait until it is ready.  Raises: Failure."""
-        command = [sys.executable, "-m", "leveret", "serve", "--host", "127.0.0.1", "--port", "0"]
+        ports = ["--port", "0", "--http-port", "0"]
+        command = [sys.executable, "-m", "leveret", "serve", "--host", "127.0.0.1", *ports]
         kept = {k: v for k, v in os.environ.items() if not k.startswith("LEVERET_")}
         with self._log_path.open("ab") as log:
             self._process = subprocess.Popen(  # noqa: S603 (our own command)

@@ -53,7 +53,7 @@ class BulkTransport(Transport):
         """Return the mean size of bodies in the first chunk.  Raises: Interrupted; NotFound."""
         if start < end:
             with self._link.ask("/chunks", {"offset": start, "end": end, "max_bytes": 1}) as answer:
-                for data in _chunks(answer):
+                for data in chunks_of(answer):
                     chunk = StoredChunk(data)
                     count = len(chunk.offsets)
                     return chunk.body_bytes(0, count) / max(1, count)
@@ -70,7 +70,7 @@ class BulkTransport(Transport):
                 query = {"offset": position, "end": end, "max_bytes": SPARK_ANSWER_BYTES}
                 with self._link.ask("/chunks", query) as answer:
                     went_to = int(answer.getheader(_END, "0"))
-                    for data in _chunks(answer):
+                    for data in chunks_of(answer):
                         yield from pieces.feed(data)
                 if went_to <= position:
                     break  # nothing is there, up to the end of the stream
@@ -86,7 +86,7 @@ class BulkTransport(Transport):
         self._link.close()
 
 
-def _chunks(answer: http.client.HTTPResponse) -> Iterator[bytes]:
+def chunks_of(answer: http.client.HTTPResponse) -> Iterator[bytes]:
     """Yield the chunks of an answer.  Raises: HTTPException: it ends too early, or is none."""
     while head := answer.read(CHUNK_HEADER_BYTES):
         if len(head) < CHUNK_HEADER_BYTES:

@@ -1,0 +1,181 @@
+"""What one HTTP connection may cost: how long it says nothing, how long it reads nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import select
+import socket
+from collections.abc import AsyncIterator
+
+from aiohttp import web
+
+from leveret.management.http_connection import HttpConnection, HttpConnections
+
+#: What no test waits for.
+LONG = 600.0
+
+
+async def _hello(request: web.Request) -> web.Response:
+    return web.Response(text="hello")
+
+
+async def _endless(request: web.Request) -> web.StreamResponse:
+    response = web.StreamResponse()
+    await response.prepare(request)
+    while True:
+        await response.write(bytes(100_000))
+
+
+@web.middleware
+async def _told(request: web.Request, handler: web.Handler) -> web.StreamResponse:
+    connection = request.protocol
+    assert isinstance(connection, HttpConnection)
+    connection.begun()
+    try:
+        return await handler(request)
+    finally:
+        connection.ended()
+
+
+@contextlib.asynccontextmanager
+async def listening(
+    connections_max: int = 100, idle_seconds: float = LONG, stall_seconds: float = LONG
+) -> AsyncIterator[tuple[int, HttpConnections]]:
+    """Listen on a free port with these limits."""
+    app = web.Application(middlewares=[_told])
+    app.add_routes([web.get("/", _hello), web.get("/endless", _endless)])
+    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
+    await runner.setup()
+    assert runner.server is not None
+    connections = HttpConnections(runner.server, connections_max, idle_seconds, stall_seconds)
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(connections, "127.0.0.1", 0)
+    try:
+        yield server.sockets[0].getsockname()[1], connections
+    finally:
+        server.close()
+        await runner.cleanup()
+
+
+async def dialled(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    return await asyncio.open_connection("127.0.0.1", port)
+
+
+async def ended(reader: asyncio.StreamReader) -> bytes:
+    """Return what comes before the broker ends a connection."""
+    async with asyncio.timeout(30):
+        try:
+            return await reader.read()
+        except ConnectionResetError:
+            return b""
+
+
+def test_who_says_nothing_is_cut_off() -> None:
+    async def run() -> None:
+        async with listening(idle_seconds=0.05) as (port, connections):
+            for said in (b"", b"G", b"GET / HTTP/1.1\r\nHost: x\r\nX-Sl"):
+                reader, writer = await dialled(port)
+                writer.write(said)
+                assert await ended(reader) == b""
+                writer.close()
+            assert not connections.open
+
+    asyncio.run(run())
+
+
+def test_who_trickles_is_cut_off_too() -> None:
+    """Bytes that make no whole request are no life."""
+
+    async def run() -> None:
+        async with listening(idle_seconds=0.2) as (port, _):
+            reader, writer = await dialled(port)
+            ending = asyncio.ensure_future(ended(reader))
+            sent = 0
+            while not ending.done():
+                with contextlib.suppress(ConnectionError):
+                    writer.write(b"GET / HTTP/1.1\r\nX: "[sent : sent + 1] or b"y")
+                    await writer.drain()
+                sent += 1
+                await asyncio.wait([ending], timeout=0.01)
+            assert sent > 3
+            assert ending.result() == b""
+            writer.close()
+
+    asyncio.run(run())
+
+
+def test_a_connection_that_asks_now_and_then_lives() -> None:
+    async def run() -> None:
+        async with listening(idle_seconds=0.3) as (port, connections):
+            reader, writer = await dialled(port)
+            loop = asyncio.get_running_loop()
+            begun = loop.time()
+            answers = 0
+            while loop.time() - begun < 0.6:
+                writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+                assert await reader.readuntil(b"hello")
+                answers += 1
+            assert answers > 3
+            assert len(connections.open) == 1
+            assert await ended(reader) == b""
+            writer.close()
+
+    asyncio.run(run())
+
+
+def test_who_reads_nothing_is_cut_off() -> None:
+    """By a reset, so that the kernel keeps nothing for him either."""
+
+    async def run() -> None:
+        async with listening(stall_seconds=0.1) as (port, connections):
+            with socket.create_connection(("127.0.0.1", port)) as sock:
+                sock.sendall(b"GET /endless HTTP/1.1\r\nHost: x\r\n\r\n")
+                poll = select.poll()
+                poll.register(sock, select.POLLHUP | select.POLLERR)
+                [(_, happened)] = await asyncio.to_thread(poll.poll, 30_000)
+                assert happened & select.POLLERR
+            assert not connections.open
+
+    asyncio.run(run())
+
+
+def test_who_reads_is_served_however_long_it_takes() -> None:
+    async def run() -> None:
+        async with listening(idle_seconds=0.1, stall_seconds=0.1) as (port, _):
+            reader, writer = await dialled(port)
+            writer.write(b"GET /endless HTTP/1.1\r\nHost: x\r\n\r\n")
+            loop = asyncio.get_running_loop()
+            begun = loop.time()
+            while loop.time() - begun < 0.5:
+                assert await reader.read(1_000_000)
+            writer.close()
+
+    asyncio.run(run())
+
+
+def test_one_connection_too_many_is_dropped() -> None:
+    async def run() -> None:
+        async with listening(connections_max=2) as (port, connections):
+            kept = [await dialled(port) for _ in range(2)]
+            for reader, writer in kept:
+                writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+                assert await reader.readuntil(b"hello")
+            reader, writer = await dialled(port)
+            assert await ended(reader) == b""
+            writer.close()
+            assert len(connections.open) == 2
+            kept[0][1].close()
+            # There is room again as soon as the broker has noticed.
+            answer = b""
+            async with asyncio.timeout(30):
+                while not answer:
+                    reader, writer = await dialled(port)
+                    with contextlib.suppress(ConnectionError):
+                        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+                        answer = await ended(reader)
+                    writer.close()
+            assert answer.endswith(b"hello")
+            kept[1][1].close()
+
+    asyncio.run(run())
