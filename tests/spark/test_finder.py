@@ -116,6 +116,13 @@ def test_nobody_who_answers_is_an_interruption_that_says_what_to_do() -> None:
         find_streams(parse_options(options))
 
 
+def test_a_leveret_tells_where_it_lists_its_streams(broker: Broker, stream: LiveStream) -> None:
+    if broker.is_rabbitmq:
+        pytest.skip("RabbitMQ does not tell the port of its management plugin")
+    options = {"uri": broker.uri, "streamPattern": f"{stream.name[:-1]}."}
+    assert find_streams(parse_options(options)) == (stream.name,)
+
+
 def test_partitions_are_counted(broker: Broker, name: str) -> None:
     options = parse_options({"uri": broker.uri, "superStream": name})
     with pytest.raises(NotFound, match=f"there is no stream '{name}-0'"):

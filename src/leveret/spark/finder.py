@@ -19,6 +19,7 @@ from leveret.client import Parameters
 from leveret.client.blocking import connect
 from leveret.errors import NotFound
 from leveret.limits import SPARK_LISTING_BYTES_MAX, SPARK_STREAMS_MAX
+from leveret.spark.http_link import NoHttp, forget_address, told_address
 from leveret.spark.options import OptionError, Options
 from leveret.spark.transports.amqp import INTERRUPTIONS
 from leveret.spark.transports.base import Interrupted
@@ -26,7 +27,7 @@ from leveret.spark.transports.base import Interrupted
 #: How a read learns the names of its streams; a function that can be pickled.
 StreamFinder = Callable[[Options], tuple[str, ...]]
 
-#: RabbitMQ's port of the management plugin, and Leveret's of its HTTP listener, unless they say.
+#: The port of RabbitMQ's management plugin, which AMQP does not tell.
 HTTP_PORT: Final = 15672
 
 _OK: Final = 200
@@ -100,13 +101,10 @@ def _objects(answer: object) -> list[dict[str, object]]:
 def _guessed_address(parameters: Parameters) -> str:
     """Return where the broker says that its HTTP listener is, else the usual port."""
     try:
-        with connect(parameters, connection_name="leveret spark streams") as connection:
-            told = connection.server_properties.get("http_port")
-    except INTERRUPTIONS as error:
-        raise Interrupted(f"{type(error).__name__}: {error}") from error
-    port = told if isinstance(told, int) else HTTP_PORT
-    host = f"[{parameters.host}]" if ":" in parameters.host else parameters.host
-    return f"{'https' if parameters.tls else 'http'}://{host}:{port}"
+        return told_address(parameters)
+    except NoHttp:
+        host = f"[{parameters.host}]" if ":" in parameters.host else parameters.host
+        return f"{'https' if parameters.tls else 'http'}://{host}:{HTTP_PORT}"
 
 
 def _get(address: str, path: str, parameters: Parameters) -> object:
@@ -121,6 +119,8 @@ def _get(address: str, path: str, parameters: Parameters) -> object:
         answer = connection.getresponse()
         body = answer.read(SPARK_LISTING_BYTES_MAX + 1)
     except (OSError, http.client.HTTPException) as error:
+        # The broker may have been started again, and listen elsewhere.
+        forget_address(parameters)
         raise Interrupted(
             f"{address} does not answer ({error}). A pattern needs the list of streams, which AMQP "
             "does not tell: the HTTP listener of Leveret or RabbitMQ's management plugin must run, "
