@@ -27,9 +27,10 @@ PUBLISHER: Final = "soak"
 class Load:
     """Publishes 0, 1, 2 … to a queue or stream until it is told to end."""
 
-    def __init__(self, uri: str, queue: str) -> None:
+    def __init__(self, uri: str, queue: str, pause_seconds: float = PAUSE_SECONDS) -> None:
         self._uri = uri
         self._queue = queue
+        self._pause_seconds = pause_seconds
         self._over = threading.Event()
         self._failure: BaseException | None = None
         #: How many are confirmed.
@@ -78,4 +79,4 @@ class Load:
             channel.wait_for_confirms()
             self.count += WINDOW
             self._is_whole = True
-            self._over.wait(PAUSE_SECONDS)
+            self._over.wait(self._pause_seconds)

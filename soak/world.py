@@ -109,7 +109,7 @@ class World:
             below = root.children(recursive=True)
         except psutil.NoSuchProcess:
             return []
-        return sorted([*below, root], key=lambda process: process.name() != "java")
+        return sorted([*below, root], key=lambda process: not _is_jvm(process))
 
     def kill_driver(self, *, jvm_only: bool = False) -> None:
         """Kill the JVM, and unless it is the JVM alone, everything that belongs to it.
@@ -243,6 +243,13 @@ class World:
 
 class SoakError(Exception):
     """The world stands still or broke down; the text says how."""
+
+
+def _is_jvm(process: psutil.Process) -> bool:
+    try:
+        return process.name() == "java"
+    except psutil.NoSuchProcess:
+        return False
 
 
 def is_worker(process: psutil.Process) -> bool:

@@ -44,11 +44,11 @@ class Queries:
     def _archive(self) -> StreamingQuery:
         return start_archive(
             self._spark, self._uri, "in", self._place / "lake", checkpoint=self._place / "archive",
-            max_offsets_per_trigger=500, options=LIMITS, trigger={"processingTime": "0 seconds"},
+            max_offsets_per_trigger=1000, options=LIMITS, trigger={"processingTime": "0 seconds"},
         )  # fmt: skip
 
     def _sink(self) -> StreamingQuery:
-        reading = LIMITS | {"maxOffsetsPerTrigger": "500", "startingOffsets": "earliest"}
+        reading = LIMITS | {"maxOffsetsPerTrigger": "1000", "startingOffsets": "earliest"}
         rows: DataFrame = (
             self._spark.readStream.format("leveret")
             .options(uri=self._uri, stream="in", **reading)
@@ -122,7 +122,7 @@ def test_rows_are_there_once_and_in_order_whoever_is_killed(
         broker.flags = ["--port", str(broker.port)]
         for name in ("in", "out"):
             LiveStream(broker.uri, name, f"{name}-exchange").declare()
-        load = Load(broker.uri, "in")
+        load = Load(broker.uri, "in", pause_seconds=0.5)
         load.start()
         queries = Queries(spark, broker.uri, tmp_path)
         kills: list[Callable[[], object]] = [
