@@ -185,6 +185,23 @@ PUBLISHERS_PER_QUEUE_MAX: Final = 10_000
 #: failed on a Friday may be started again on a Monday.
 PUBLISHER_EXPIRY_MS: Final = 604_800_000
 
+#: Sinks that a vhost remembers (each takes some 300 bytes); one more is refused until one of them
+#: was idle for long enough.
+SINKS_PER_VHOST_MAX: Final = 10_000
+
+#: Staging queues in one commit: the tasks that publish a batch, each to its own.
+STAGING_QUEUES_PER_COMMIT_MAX: Final = 4096
+
+#: The body of a commit: so many queues with the longest names, as JSON.
+COMMIT_BYTES_MAX: Final = 2 * 1024 * 1024
+
+#: Batches of one sink that are committed and not released: who commits faster than they go is told.
+RELEASES_PER_SINK_MAX: Final = 64
+
+#: Staged messages that move by one record of the journal, beside `SLICE_MESSAGES`: a few ms of work
+#: and of writing.
+RELEASE_BYTES: Final = 1024 * 1024
+
 #: What a queue keeps of acked messages where only a time is set, and what each counts beside its
 #: bytes: they lie in memory.
 RETAINED_BYTES_MAX: Final = 256 * 1024 * 1024

@@ -49,6 +49,7 @@ _NAMED_BY = {
     "topic_permission": ("user", "vhost", "exchange"),
     "user_limits": ("user",),
     "parameter": ("vhost", "component", "name"),
+    "sink": ("vhost", "name"),
 }
 
 
@@ -84,8 +85,17 @@ def _in_words(value: object) -> str:
 
 
 def in_words(definition: dict[str, object]) -> str:
-    """Return a definition as text that compares."""
+    """Return a definition as text that compares; of a sink its batch, for what is left changes."""
+    if "batch" in definition and "queues" in definition:
+        return f"batch {definition['batch']}"
     return repr(sorted((name, _in_words(value)) for name, value in definition.items()))
+
+
+def staged_in(definition: dict[str, object]) -> set[int]:
+    """Return the ids of the staging queues that a decision names."""
+    listed = definition["queues"]
+    assert isinstance(listed, list)
+    return {int(one) for one in listed}
 
 
 @dataclass
@@ -122,6 +132,10 @@ class Holding:
     queues: dict[int, tuple[str, str]] = field(default_factory=dict)
     #: The highest number of each publisher in each queue.
     publishers: dict[tuple[int, bytes], int] = field(default_factory=dict)
+    #: Staging queues of batches that are committed.
+    decided: set[int] = field(default_factory=set)
+    #: All staging queues.
+    staging: set[int] = field(default_factory=set)
 
     def copy(self) -> Holding:
         """Return what there is now."""
@@ -130,6 +144,8 @@ class Holding:
             dict(self.definitions),
             dict(self.queues),
             dict(self.publishers),
+            set(self.decided),
+            set(self.staging),
         )
 
     def queue_ids(self, name: str) -> list[int]:
@@ -169,9 +185,14 @@ class Holding:
     def _define(self, value: tuple[str, dict[str, object]], _change: Change) -> None:
         kind, definition = value
         self.definitions[identity(kind, definition)] = in_words(definition)
+        if kind == "sink":
+            self.decided.update(staged_in(definition))
         if kind == "queue":
             place = (str(definition.get("vhost")), str(definition.get("name")))
             self.queues[int(str(definition["id"]))] = place
+            arguments = definition.get("arguments")
+            if isinstance(arguments, dict) and "x-staging-sink" in arguments:
+                self.staging.add(int(str(definition["id"])))
 
     def _delete(self, value: tuple[str, dict[str, object]], change: Change) -> None:
         kind, definition = value

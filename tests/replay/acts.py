@@ -45,6 +45,12 @@ class Load:
     #: Whether what was recovered can be drained in order: nothing leaves by itself.
     drains: bool = True
     properties: Callable[[Acts], dict[str, Any]] = lambda acts: acts.plain()
+    #: Who acts, where there is more to do than `Acts` knows.
+    actor: type[Acts] | None = None
+
+    def begin(self, seed: str, image: Image | None, start: Holding, mode: str = PLAIN_LIFE) -> Acts:
+        """Return the clients of one life."""
+        return (self.actor or Acts)(self, seed, image, start, mode)
 
 
 class Acts(Drive):
@@ -74,6 +80,7 @@ class Acts(Drive):
             self._unless_killed(getattr(self, name))
             self._unless_killed(self.hum)
         self.step("the end")
+        self._unless_killed(self.finish)
         return self.end()
 
     def _unless_killed(self, act: Callable[[], None]) -> None:
@@ -84,6 +91,9 @@ class Acts(Drive):
             if self.mode != KILLS:
                 raise
             self.killed()
+
+    def finish(self) -> None:
+        """Do what is to be done before the end."""
 
     def start_again(self) -> None:
         """Start again after a kill, with what the load needs."""

@@ -377,7 +377,10 @@ class Drive:
         return tuple(
             queue.name
             for queue in queues
-            if queue.recorded and (persistent or queue.keeps_all) and not _knows(queue, headers)
+            if queue.recorded
+            and (persistent or queue.keeps_all or "x-staging-sink" in queue.arguments)
+            and not _knows(queue, headers)
+            and not _is_committed(queue)
         )
 
     def settle(self, out: Out, name: str, **values: Any) -> None:
@@ -475,8 +478,9 @@ class Drive:
         before = (len(ledger.confirmed), len(ledger.promised), len(ledger.seen))
         durable = int(self.machine.journal.durable_group)
         for _ in range(3):
-            for queue in self.machine.vhost.queues:
-                self.publish("", queue, 3, delivery_mode=2)
+            for name, queue in list(self.machine.vhost.queues.items()):
+                if "x-staging-sink" not in queue.arguments:
+                    self.publish("", name, 3, delivery_mode=2)
             self.publisher.send(method(TX, "queue.declare", queue="late", durable=True))
             self.machine.tick(2000)
             self.machine.begin_sync()
@@ -504,3 +508,13 @@ def _knows(queue: Queue, headers: dict[str, Any]) -> bool:
         return False
     known = queue.publishers.by_name.get(headers["x-publisher"].encode())
     return known is not None and known.number >= headers["x-publishing-id"]
+
+
+def _is_committed(queue: Queue) -> bool:
+    """Whether a staging queue is of a batch that is committed: it takes nothing more."""
+    if "x-staging-sink" not in queue.arguments or queue.vhost is None:
+        return False
+    sink, batch = queue.arguments["x-staging-sink"], queue.arguments["x-staging-batch"]
+    assert isinstance(sink, str)
+    assert isinstance(batch, int)
+    return queue.vhost.sinks.has(sink, batch)

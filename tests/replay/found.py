@@ -28,6 +28,7 @@ from replay.account import (
     identity,
     in_words,
     offset_identity,
+    staged_in,
 )
 
 PAGE_MESSAGES = 1000
@@ -68,10 +69,14 @@ def look(node: Node) -> Found:
     )
     for kind, definition in _definitions(node):
         found.holding.definitions[identity(kind, definition)] = in_words(definition)
+        if kind == "sink":
+            found.holding.decided |= staged_in(definition)
     for vhost in node.broker.vhosts.values():
         for queue in _queues(vhost):
             if queue.recorded:
                 found.holding.queues[int(queue.queue_id)] = (vhost.name, queue.name)
+                if "x-staging-sink" in queue.arguments:
+                    found.holding.staging.add(int(queue.queue_id))
                 if queue.publishers is not None:
                     for publisher, known in queue.publishers.by_name.items():
                         place = (int(queue.queue_id), publisher)
@@ -98,6 +103,8 @@ def _definitions(node: Node) -> Iterator[tuple[str, dict[str, object]]]:
         for queue in _queues(vhost):
             if queue.recorded:
                 yield "queue", queue.definition(vhost.name)
+        for decision in vhost.sinks.definitions():
+            yield "sink", decision
     users = broker.users
     for user in users.by_name.values():
         yield "user", user.definition()

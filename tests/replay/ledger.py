@@ -25,7 +25,7 @@ from replay.account import (
 )
 
 #: Headers that dead-lettering and delaying write.
-BROKER_HEADERS = ("x-death", "x-first-death-", "x-last-death-", "x-delay")
+BROKER_HEADERS = ("x-death", "x-first-death-", "x-last-death-", "x-delay", "x-staged-")
 
 #: A message's queue by name, and its number.
 Place = tuple[str, int]
@@ -44,6 +44,8 @@ class Sent:
     body: bytes
     persistent: bool
     queues: tuple[str, ...]
+    #: In how many queues it may be in the end, if nobody lets it go.
+    ends: tuple[int, ...] = (1,)
 
 
 @dataclass
@@ -103,6 +105,7 @@ def judge_ledger(ledger: Ledger, account: Account, durable: Callable[[int], int]
             problems.append(f"a reader of '{queue}' was given {offset} before it was durable")
     problems += _judge_units(ledger, account)
     problems += _judge_numbers(account)
+    problems += _judge_batches(account)
     return problems + _judge_end(ledger, account) + _judge_records(ledger, account)
 
 
@@ -118,6 +121,39 @@ def _judge_numbers(account: Account) -> list[str]:
                     told = f"{number} of {publisher!r} after {before}"
                     problems.append(f"group {entry.number} lets queue {queue_id} take {told}")
             running.take(change)
+    return problems
+
+
+def _judge_batches(account: Account) -> list[str]:
+    """Judge staged batches: a crash may keep any part of one group, and must not part a batch.
+
+    So the decision is in a later group than all that was staged, what leaves a staging queue in a
+    later one than the decision, and the end of the queue in a later one than what left it last.
+    """
+    problems = []
+    before = account.start
+    decided = dict.fromkeys(before.decided, 0)
+    newest: dict[int, int] = {}
+    for entry in account.entries:
+        running = before.copy()
+        for change in entry.changes:
+            for key in change.adds:
+                newest[key[0]] = entry.number
+                if key[0] in decided:
+                    problems.append(f"group {entry.number} stages {key} behind its decision")
+            for key in _removed(change, running) if change.adds else ():
+                staged = key[0] in running.staging
+                if staged and decided.get(key[0], entry.number) >= entry.number:
+                    problems.append(f"group {entry.number} releases {key} before its decision")
+            running.take(change)
+            for queue_id in running.decided - set(decided):
+                decided[queue_id] = entry.number
+                if newest.get(queue_id, -1) >= entry.number:
+                    told = f"about queue {queue_id} with what is staged there"
+                    problems.append(f"group {entry.number} decides {told}")
+            left = {key[0] for key in before.messages} & change.queues_gone & set(decided)
+            problems += [f"group {entry.number} deletes {queue}, not empty" for queue in left]
+        before = entry.after
     return problems
 
 
@@ -164,7 +200,7 @@ def _judge_end(ledger: Ledger, account: Account) -> list[str]:
         queues = ledger.sent[number].queues
         if len(queues) != 1 or queues[0] in ledger.loose or number in let_go:
             continue
-        if there[number] != 1:
+        if there[number] not in ledger.sent[number].ends:
             problems.append(f"I1 {number} is in {there[number]} queues in the end")
     return problems
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from replay.acts import SMALL, Load
+from replay.batches import BatchActs
 from replay.drive import Sizes
 
 LOADS: dict[str, Load] = {}
@@ -203,4 +204,28 @@ _load(
     bindings=(("fan", "", "s1"), ("fan", "", "s2")),
     limits=Sizes(2500, 5000, 5),
     properties=lambda acts: acts.some_number(),
+)  # fmt: skip
+_load(
+    "batches",
+    {"q1": {}, "q2": {}},
+    {"stage_some": 14, "commit": 9, "abandon": 1, "publish_one": 3, "drain_some": 2,
+     "checkpoint": 2, **_CONSUMING, **_MACHINE},
+    sizes=SMALL,
+    drains=False,
+    exchanges={"both": ("fanout", {})},
+    bindings=(("both", "", "q1"), ("both", "", "q2")),
+    limits=Sizes(2500, 6000, 6),
+    actor=BatchActs,
+)  # fmt: skip
+_load(
+    "deep-batches",
+    {"q1": {}, "q2": {}},
+    {"stage_some": 14, "commit": 8, "abandon": 1, "drain_some": 4, "checkpoint": 3,
+     **_CONSUMING, **_MACHINE},
+    sizes=SMALL,
+    drains=False,
+    exchanges={"both": ("fanout", {})},
+    bindings=(("both", "", "q1"), ("both", "", "q2")),
+    limits=Sizes(2500, 6000, 6, window_bytes=300),
+    actor=BatchActs,
 )  # fmt: skip

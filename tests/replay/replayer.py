@@ -17,7 +17,6 @@ from dataclasses import dataclass, field, replace
 from leveret.store.disks.recording import CrashModel, CrashState, Image, RecordingDisk
 from leveret.store.format import JOURNAL_DIR, SEGMENTS_DIR
 from replay.account import Content, Holding
-from replay.acts import Acts
 from replay.drain import drain
 from replay.drive import PLAIN_LIFE, Life
 from replay.found import Found, recovered
@@ -110,7 +109,7 @@ class Run:
         start, last = Holding(), None
         for life_number in range(number):
             name = f"{self.load}/{self.seed}/{life_number}"
-            acts = Acts(LOADS[self.load], name, image, start, self.mode)
+            acts = LOADS[self.load].begin(name, image, start, self.mode)
             if last is not None:
                 acts.go_on_from(last)
             life = last = acts.live(self.steps)

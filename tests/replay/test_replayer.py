@@ -15,7 +15,6 @@ import pytest
 from leveret.store.disks.recording import Operation
 from leveret.wire.buffer import COMPILED
 from replay.account import Account, Holding
-from replay.acts import Acts
 from replay.drive import FAULTY, KILLS, Life
 from replay.loads import LOADS
 from replay.replayer import Run, every_point, judge_all
@@ -62,7 +61,7 @@ def test_the_deep_loads_page(load: str) -> None:
 
 def lived(load: str) -> Life:
     """A life of a load on an empty disk."""
-    return Acts(LOADS[load], f"{load}/planted", None, Holding()).live(STEPS)
+    return LOADS[load].begin(f"{load}/planted", None, Holding()).live(STEPS)
 
 
 def test_a_life_as_it_was_is_right() -> None:

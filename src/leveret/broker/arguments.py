@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from leveret.errors import PreconditionFailed
-from leveret.limits import DEDUPLICATION_KEYS_MAX, TTL_MS_MAX
+from leveret.limits import DEDUPLICATION_KEYS_MAX, SHORT_STRING_BYTES_MAX, TTL_MS_MAX
 
 Arguments = dict[str, object]
 
@@ -30,6 +30,7 @@ _COUNTS: Final = (
     "x-deduplication-window-size",
     "x-deduplication-window-age",
     "x-retain-acked-bytes",
+    "x-staging-batch",
 )
 _STRINGS: Final = (
     "x-dead-letter-exchange",
@@ -42,6 +43,7 @@ _STRINGS: Final = (
     "x-queue-leader-locator",
     "x-deduplication-header",
     "x-retain-acked",
+    "x-staging-sink",
 )
 #: Times in ms, which have a longest.
 _TIMES: Final = ("x-expires", "x-message-ttl")
@@ -60,7 +62,13 @@ _NOT_OF_TYPE: Final = {
         "x-initial-cluster-size",
         "x-quorum-initial-group-size",
     ),
-    "quorum": ("x-queue-mode", "x-max-age", "x-stream-max-segment-size-bytes"),
+    "quorum": (
+        "x-queue-mode",
+        "x-max-age",
+        "x-stream-max-segment-size-bytes",
+        "x-staging-sink",
+        "x-staging-batch",
+    ),
     "stream": (
         "x-message-ttl",
         "x-expires",
@@ -74,8 +82,25 @@ _NOT_OF_TYPE: Final = {
         "x-deduplication-header",
         "x-retain-acked",
         "x-retain-acked-bytes",
+        "x-staging-sink",
+        "x-staging-batch",
     ),
 }
+
+#: What a staging queue cannot have: it keeps all that is staged, in its order, for nobody.
+_NOT_OF_STAGING: Final = (
+    "x-message-ttl",
+    "x-max-length",
+    "x-max-length-bytes",
+    "x-max-priority",
+    "x-overflow",
+    "x-dead-letter-exchange",
+    "x-single-active-consumer",
+    "x-delivery-limit",
+    "x-deduplication-header",
+    "x-retain-acked",
+    "x-retain-acked-bytes",
+)
 
 #: Arguments that make a redeclare inequivalent when they differ (RabbitMQ checks these alone).
 _COMPARED: Final = (
@@ -98,6 +123,8 @@ _COMPARED: Final = (
     "x-deduplication-window-age",
     "x-retain-acked",
     "x-retain-acked-bytes",
+    "x-staging-sink",
+    "x-staging-batch",
 )
 
 #: Arguments that a number of 0 makes no sense for.
@@ -219,8 +246,21 @@ def _check_choices(arguments: Arguments, where: str) -> None:
         age = arguments.get(name)
         if isinstance(age, str) and not is_age(age):
             raise _invalid(name, where, "invalid_max_age")
+    if "x-staging-sink" in arguments or "x-staging-batch" in arguments:
+        _check_staging(arguments, where)
     if "x-dead-letter-routing-key" in arguments and "x-dead-letter-exchange" not in arguments:
         raise _invalid("x-dead-letter-routing-key", where, "routing_key_but_no_dlx_defined")
+
+
+def _check_staging(arguments: Arguments, where: str) -> None:
+    sink = arguments.get("x-staging-sink")
+    if not isinstance(sink, str) or not 0 < len(sink.encode()) <= SHORT_STRING_BYTES_MAX:
+        raise _invalid("x-staging-sink", where, "a name of 1 to 255 bytes, beside x-staging-batch")
+    if "x-staging-batch" not in arguments:
+        raise _invalid("x-staging-sink", where, "there is no x-staging-batch")
+    for name in _NOT_OF_STAGING:
+        if name in arguments:
+            raise _invalid(name, where, "a staging queue has no such thing")
 
 
 def _not_a_string(name: str, where: str, kind: str) -> PreconditionFailed:

@@ -199,10 +199,14 @@ class Broker:
         room -= self.turn.journal.unsynced_bytes + self.turn.spill.unwritten_bytes
         if not self.disk_alarm and room < least:
             self.disk_alarm = True
+            self.turn.disk_short = True
             self._tell_alarms()
         elif self.disk_alarm and room >= least + least // 8:
             self.disk_alarm = False
+            self.turn.disk_short = False
             self._tell_alarms()
+            for vhost in self.vhosts.values():
+                vhost.sinks.go_on()
 
     def _tell_alarms(self) -> None:
         """Tell the connections when the first alarm is raised or the last one is over.

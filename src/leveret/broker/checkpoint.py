@@ -85,6 +85,9 @@ class BrokerCheckpoint(CheckpointSource):
                     yield from self._hand_over_queue(out, vhost, queue)
         for vhost in vhosts:
             yield from _hand_over_bindings(out, vhost)
+            for decision in vhost.sinks.definitions():
+                out.define("sink", decision)
+                yield
 
     def _hand_over_queue(self, out: CheckpointOutput, vhost: Vhost, queue: Queue) -> Iterator[None]:
         out.define("queue", queue.definition(vhost.name))

@@ -16,6 +16,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from leveret.broker.chunked import ChunkedQueue
+from leveret.broker.consumer import Consumer
 from leveret.broker.consumers import SingleActive
 from leveret.broker.dead_letter import (
     DELIVERY_LIMIT,
@@ -34,8 +35,10 @@ from leveret.broker.priority_pages import make_pages
 from leveret.broker.queue import DROP, REFUSE, TAKE
 from leveret.broker.queue_settings import DROP_HEAD, REJECT_PUBLISH_DLX
 from leveret.broker.ready import Ready
+from leveret.broker.refill import refill
 from leveret.broker.retained import KEPT, Retained, retention_of
 from leveret.broker.source import NOTHING, Returned, sequence_of
+from leveret.broker.staging import staging_of
 from leveret.broker.timers import NO_DEADLINE
 from leveret.broker.turn import Turn
 from leveret.limits import BODY_APART_BYTES, SLICE_MESSAGES
@@ -80,6 +83,8 @@ class ClassicQueue(ChunkedQueue):
         self.rejects = False
         self.deduplication: Deduplication | None = None
         self.retained: Retained | None = None
+        #: What makes it a staging queue, if it is one.
+        self.staging = staging_of(self, arguments)
         #: Persistent messages that are handed out and not acked, by their sequences.
         self.out: dict[i64, Returned] = {}
         #: Of the message taken last (by `get`), and how often it had been handed out before.
@@ -94,12 +99,12 @@ class ClassicQueue(ChunkedQueue):
 
     def configure(self, merged: dict[str, object]) -> None:
         """Take the queue's arguments as its policies have changed them."""
-        super().configure(merged)
+        super().configure(merged if self.staging is None else self.arguments)
         settings = self.settings
         bounded = settings.length_max >= 0 or settings.bytes_max >= 0
         self.rejects = bounded and settings.overflow != DROP_HEAD
         self.deduplication = settings.deduplication(self.deduplication)
-        self.screens = self.rejects or self.deduplication is not None
+        self.screens = self.rejects or self.deduplication is not None or self.staging is not None
         self.adds_headers = settings.delivery_limit >= 0
         self.shrinks = bounded and not self.rejects and self._over()
         self.retained = retention_of(self, self.retained)
@@ -183,7 +188,7 @@ class ClassicQueue(ChunkedQueue):
 
     def note_deadline(self, deadline: i64, sequence: i64) -> None:
         """Have a message expire, or (sequence below 0) a page be read in which one does."""
-        if deadline != NO_DEADLINE:
+        if deadline != NO_DEADLINE and self.staging is None:
             expiry = self.expiry
             if expiry is None:
                 expiry = Expiry(self)
@@ -253,6 +258,8 @@ class ClassicQueue(ChunkedQueue):
 
     def screen(self, message: Message) -> i64:
         """Judge a message: DROP a duplicate, REFUSE what has no room, else TAKE it."""
+        if self.staging is not None:
+            return self.staging.screen()
         deduplication = self.deduplication
         if deduplication is None:
             return self._screen_length(message)
@@ -297,8 +304,15 @@ class ClassicQueue(ChunkedQueue):
 
     # -- consuming --------------------------------------------------------------------------------
 
+    def attach(self, consumer: Consumer, where: str) -> None:
+        """Raises: AccessRefused (403) for a staging queue."""
+        if self.staging is not None:
+            self.staging.refuse_consumer()
+
     def dispatch(self, limit: i64) -> bool:
         """Hand out up to `limit` messages, one to each ready consumer in turn."""
+        if self.staging is not None:
+            return self.staging.dispatch(limit)
         if self.special and not self._tidy():
             return self.expiry is None or not self.expiry.reads()
         if not self.consumers:
@@ -328,7 +342,12 @@ class ClassicQueue(ChunkedQueue):
         return ready.first() != NOTHING
 
     def get(self, no_ack: bool) -> Message | None:
-        """Take one message for basic.get; `taken_sequence` and `taken_count` go with it."""
+        """Take one message for basic.get; `taken_sequence` and `taken_count` go with it.
+
+        Raises: AccessRefused (403) for a staging queue.
+        """
+        if self.staging is not None:
+            self.staging.refuse_consumer()
         self.touch()
         if self.special:
             # All of it: what is got here must not have expired.
@@ -475,6 +494,8 @@ class ClassicQueue(ChunkedQueue):
 
     def purge(self) -> i64:
         """Drop what waits, here and in the journal."""
+        if self.staging is not None:
+            self.staging.check_free()
         dropped = self.ready_count()
         self.tell(PURGED, self.next_number(), None)
         self._let_go_of_ready()
@@ -560,27 +581,7 @@ class ClassicQueue(ChunkedQueue):
 
     def restore(self, returned: list[Returned], next_sequence: i64, unclean: bool) -> None:
         """Start with what the journal held, in the order of the sequences."""
-        held = len(returned)
-        kept = [item for item in returned if item.count == KEPT]
-        if kept:
-            returned = [item for item in returned if item.count != KEPT]
-            if self.retained is None:
-                self.retained = Retained(self)
-                self.retained.bytes_max = 0
-            self.retained.restore(kept)
-        self.ready.fill(returned, next_sequence)
-        size: i64 = 0
-        bodies: i64 = 0
-        for item in returned:
-            size += item.message.size
-            bodies += len(item.message.body)
-            self.note_deadline(
-                deadline_of(item.message, self.settings.message_ttl_ms), item.sequence
-            )
-        self.bytes_ready += size
-        self.bodies_ready += bodies
-        self.turn.held_bytes += size
-        self.turn.held_messages += held
+        refill(self, returned, next_sequence)
         if unclean:
             self.redelivered_below = next_sequence
         self.shrinks = self.bounded and self._over()

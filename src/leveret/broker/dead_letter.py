@@ -176,6 +176,11 @@ class DeadLetter(Dying):
             return
         vhost.move(queue, self.sequence, self.message, letter, targets)
 
+    def letter_to(self, exchange: str) -> Message:
+        """Return the message as it goes to an exchange that its queue's settings do not name."""
+        deaths, _ = self._history()
+        return self._letter(deaths, exchange)
+
     def _wait(self) -> bool:
         """With `at-least-once` try again later, and say so."""
         if not self.queue.settings.at_least_once or self.sequence == NEVER_TAKEN:

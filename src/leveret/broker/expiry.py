@@ -170,7 +170,7 @@ class QueueExpiry(Timed):
     def due(self, now_ms: i64) -> None:
         """Delete the queue, unless it was used since; with consumers the last one's end counts."""
         queue = self.queue
-        if queue.consumers or queue.deleted:
+        if queue.consumers or queue.deleted or queue.kept:
             return
         if now_ms < self.touched_ms + self.expires_ms:
             self.arm()

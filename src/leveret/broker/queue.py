@@ -40,6 +40,11 @@ REFUSE: Final = 2
 class Queue(Dispatcher):
     """The base of the queue types."""
 
+    #: True while it must not go: what is in it is promised to others.
+    kept: bool = False
+    #: How far those have come that number their messages; None before the first.
+    publishers: Publishers | None = None
+
     def __init__(
         self,
         turn: Turn,
@@ -72,8 +77,6 @@ class Queue(Dispatcher):
         #: True where deliveries carry headers of the queue's own.
         self.adds_headers = False
         self.expiry_of_queue: QueueExpiry | None = None
-        #: How far those have come that number their messages; None before the first.
-        self.publishers: Publishers | None = None
         #: True for what takes messages beside the queues and counts as no destination.
         self.is_tap = False
         #: True where every message is journaled, persistent or not (streams).
@@ -234,3 +237,11 @@ class Queue(Dispatcher):
             "auto_delete": self.auto_delete,
             "arguments": self.arguments,
         }
+
+
+def is_reached(queues: list[Queue]) -> bool:
+    """Tell whether a message has a destination among its queues: a tap is none."""
+    for queue in queues:
+        if not queue.is_tap:
+            return True
+    return False

@@ -24,6 +24,7 @@ from leveret.broker.publishers import Publishers
 from leveret.broker.queue import Queue
 from leveret.broker.restore_chunks import restore_chunks
 from leveret.broker.restore_deduplication import LearnedKeys
+from leveret.broker.restore_sinks import LearnedSinks
 from leveret.broker.restore_stream import restore_stream
 from leveret.broker.restore_users import USER_KINDS, define_user, delete_user
 from leveret.broker.source import Returned
@@ -119,6 +120,7 @@ class Restore(Replay):
         self.ends: dict[tuple[str, str, str], dict[Identity, None]] = {}
         self.keys = LearnedKeys()
         self.publishers: dict[i64, Publishers] = {}
+        self.sinks = LearnedSinks()
         self.orphaned: list[str] = []
         #: Messages of durable queues that were put back.
         self.restored: i64 = 0
@@ -152,6 +154,8 @@ class Restore(Replay):
             self.keys.policy_defined(_table(definition, "definition"))
         elif kind in PARAMETER_KINDS:
             self.broker.parameters.restore(kind, definition, True)
+        elif kind == "sink":
+            self.sinks.define(definition)
         elif kind == "deduplication":
             at: i64 = _number(definition, "id")
             self.keys.window_defined(at, definition.get("header"), definition.get("keys"))
@@ -202,6 +206,8 @@ class Restore(Replay):
             vhost.restore_cleared_policy(name, kind == "operator_policy")
         elif kind in PARAMETER_KINDS:
             self.broker.parameters.restore(kind, definition, False)
+        elif kind == "sink":
+            self.sinks.delete(definition)
 
     def _delete_vhost(self, name: str) -> None:
         """Take out a vhost with all that is in it.
@@ -212,6 +218,7 @@ class Restore(Replay):
         self.broker.vhosts.pop(name, None)
         self.broker.users.forget_vhost(name)
         self.broker.parameters.forget_vhost(name)
+        self.sinks.forget_vhost(name)
         for queue in self.queues.values():
             definition = queue.definition
             if definition is not None and _text(definition, "vhost") == name:
@@ -402,6 +409,7 @@ class Restore(Replay):
                     continue
                 self._explain(queue)
             self._build(queue, unclean)
+        self.sinks.finish(self.broker)
         for definition in self.bindings.values():
             self._bind(definition)
         for vhost in self.broker.vhosts.values():

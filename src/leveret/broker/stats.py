@@ -20,6 +20,7 @@ from leveret.broker.delayed import due_ms
 from leveret.broker.exchange import Exchange
 from leveret.broker.policy import effective_definition
 from leveret.broker.queue import Queue
+from leveret.broker.sinks import Sink
 from leveret.broker.vhost import Vhost
 from leveret.message import Message
 
@@ -129,6 +130,22 @@ class PublisherStats:
         self.name: Final = name.decode("utf-8", "surrogateescape")
         self.number: Final = int(number)
         self.time_ms: Final = int(time_ms)
+
+
+@final
+class SinkStats:
+    """A sink: its highest committed batch, when it came, and what is not released yet."""
+
+    def __init__(self, vhost: str, sink: Sink) -> None:
+        self.vhost: Final = vhost
+        self.name: Final = sink.name
+        self.batch: Final = int(sink.batch)
+        self.time_ms: Final = int(sink.time_ms)
+        #: Batches that are committed and not all released, and the messages left of them.
+        self.releasing: Final = len(sink.releases)
+        self.waiting: Final = int(sink.waiting())
+        self.released: Final = int(sink.released)
+        self.unroutable: Final = int(sink.unroutable)
 
 
 @final
@@ -254,6 +271,26 @@ class PublisherListing:
             known = publishers.known(name)
             if known is not None:
                 taken.append(PublisherStats(name, known.number, known.time_ms))
+        return taken
+
+
+@final
+class SinkListing:
+    """The sinks of a vhost or of all, in slices."""
+
+    def __init__(self, broker: Broker, vhost: str | None) -> None:
+        self._left: Final = [
+            (v.name, sink) for v in _vhosts(broker, vhost) for sink in v.sinks.by_name.values()
+        ]
+        self._next: i64 = 0
+
+    def take(self, count: i64) -> list[SinkStats]:
+        """Return the snapshots of the next `count` sinks at most; none at the end."""
+        taken: list[SinkStats] = []
+        while len(taken) < count and self._next < len(self._left):
+            vhost, sink = self._left[self._next]
+            self._next += 1
+            taken.append(SinkStats(vhost, sink))
         return taken
 
 

@@ -210,6 +210,8 @@ class Turn:
         self.reply_group: i64 = 0
         #: The shortest `x-consumer-timeout` that any queue ever had, in ms; 0 for none.
         self.consumer_timeout_ms_min: i64 = 0
+        #: True while the disk is nearly full: what can wait is not written.
+        self.disk_short = False
         #: How long a publisher may be idle before its numbers are forgotten.
         self.publisher_expiry_ms: i64 = PUBLISHER_EXPIRY_MS
         #: Bytes and number of the messages held in memory, each counted once per queue.

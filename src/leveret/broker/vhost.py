@@ -18,6 +18,9 @@ from leveret.broker.delayed import DelayedMessages
 from leveret.broker.exchange import Exchange, Routing
 from leveret.broker.queue import REFUSE, TAKE, Queue
 from leveret.broker.replies import REPLY_PREFIX
+from leveret.broker.sinks import Sinks
+from leveret.broker.staging import Staging
+from leveret.broker.turn import Turn
 from leveret.broker.vhost_queues import VhostQueues
 from leveret.broker.vhost_state import Ids, clean_name
 from leveret.message import Message
@@ -39,6 +42,15 @@ _BOUNDED: Final = 4
 
 class Vhost(VhostQueues):
     """One virtual host."""
+
+    def __init__(self, turn: Turn, ids: Ids, name: str) -> None:
+        super().__init__(turn, ids, name)
+        self.sinks = Sinks(self)
+
+    def dissolve(self) -> None:
+        """Let go of all that is in the vhost, because it is deleted; the caller journals that."""
+        super().dissolve()
+        self.sinks.drop()
 
     def bound(self, binding: Binding) -> None:
         """Hand a new binding what its source keeps for it."""
@@ -143,6 +155,16 @@ class Vhost(VhostQueues):
             self.turn.journal.publish(message)
         if outcome & _BOUNDED:
             _make_room(queues)
+        return outcome
+
+    def stage(self, message: Message, staging: Staging) -> i64:
+        """Put a message into a staging queue; return what `publish` does.
+
+        Its headers were looked at, and whether its publisher may write where it is to go.
+        """
+        staging.admits = True
+        outcome = self.publish(message, [staging.queue])
+        staging.admits = False
         return outcome
 
     def move(

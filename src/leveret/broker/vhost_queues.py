@@ -20,6 +20,7 @@ from leveret.broker.arguments import (
 from leveret.broker.classic import ClassicQueue
 from leveret.broker.consumer import Consumer
 from leveret.broker.queue import Queue
+from leveret.broker.staging import SINK
 from leveret.broker.stream import Stream
 from leveret.broker.turn import Link
 from leveret.broker.vhost_exchanges import VhostExchanges
@@ -108,7 +109,7 @@ class VhostQueues(VhostExchanges):
     ) -> Queue:
         if len(self.queues) >= self.queues_max:
             raise PreconditionFailed(f"a vhost has at most {self.queues_max} queues")
-        if arguments.get("x-queue-type") in ("stream", "quorum"):
+        if arguments.get("x-queue-type") in ("stream", "quorum") or SINK in arguments:
             self._check_replicated(name, durable, exclusive, auto_delete)
         queue = self.make_queue(
             self.ids.next_queue_id(), name, durable, exclusive, auto_delete, arguments
@@ -124,7 +125,7 @@ class VhostQueues(VhostExchanges):
     def _check_replicated(
         self, name: str, durable: bool, exclusive: bool, auto_delete: bool
     ) -> None:
-        """Streams and quorum queues are durable and shared, as in RabbitMQ."""
+        """Streams, quorum and staging queues are durable and shared, as in RabbitMQ."""
         where = self.queue_label(name)
         # First, because what is exclusive counts as not durable.
         if exclusive:
@@ -180,12 +181,15 @@ class VhostQueues(VhostExchanges):
     def delete_queue(self, link: Link | None, name: str, if_unused: bool, if_empty: bool) -> i64:
         """Delete a queue; return its waiting messages.  One that is not there gives 0.
 
-        Raises: ResourceLocked (405); PreconditionFailed (406) when in use or not empty.
+        Raises: ResourceLocked (405); PreconditionFailed (406) when in use or not empty, or while a
+        committed batch is in it.
         """
         if name not in self.queues:
             self._wait_for_removal()
             return 0
         queue = self.queue(name, link)
+        if queue.kept:
+            raise PreconditionFailed(f"{self.queue_label(name)} holds a committed batch")
         if if_unused and queue.consumers:
             raise PreconditionFailed(f"{self.queue_label(name)} in use")
         if if_empty and queue.ready_count() > 0:

@@ -15,8 +15,8 @@ from mypy_extensions import i16, i32, i64
 
 from leveret.broker.consumer import Consumer, Outlet
 from leveret.broker.vhost import DUPLICATE, RECORDED, REJECTED
-from leveret.errors import ResourceFault
-from leveret.limits import BODY_APART_BYTES
+from leveret.errors import PreconditionFailed, ResourceFault
+from leveret.limits import BODY_APART_BYTES, TX_BYTES_MAX, TX_MESSAGES_MAX
 from leveret.session.alarm import check_room
 from leveret.session.own_headers import own_headers
 from leveret.session.unacked import Unacked, UnackedList
@@ -25,7 +25,9 @@ from leveret.wire.frames import FRAME_BODY, FRAME_END, FRAME_HEADER, FRAME_METHO
 from leveret.wire.methods import BasicAck, BasicCancel, BasicNack
 
 if TYPE_CHECKING:
+    from leveret.broker.commit import Commit
     from leveret.broker.queue import Queue
+    from leveret.broker.staging import Staging
     from leveret.broker.vhost import Vhost
     from leveret.message import Message
     from leveret.session.connection import Connection
@@ -48,12 +50,21 @@ REJECT: Final = 2
 
 
 class TxPublish:
-    """A publish that waits for its transaction's commit."""
+    """A publish that waits for its transaction's commit; one to a staging queue, or a commit."""
 
-    def __init__(self, message: Message, queues: list[Queue], mandatory: bool) -> None:
+    def __init__(
+        self,
+        message: Message,
+        queues: list[Queue],
+        mandatory: bool,
+        staging: Staging | None = None,
+        commit: Commit | None = None,
+    ) -> None:
         self.message = message
         self.queues = queues
         self.mandatory = mandatory
+        self.staging = staging
+        self.commit = commit
 
 
 class TxSettle:
@@ -109,6 +120,8 @@ class Channel(Outlet):
         self.tx_publishes: list[TxPublish] = []
         self.tx_settles: list[TxSettle] = []
         self.tx_bytes: i64 = 0
+        #: The commit of a batch that is looked at; the connection stands still meanwhile.
+        self.commit: Commit | None = None
 
     # -- deliveries -------------------------------------------------------------------------------
 
@@ -340,6 +353,27 @@ class Channel(Outlet):
             self._count_assembling(-self.content_bytes)
             self.content_bytes = 0
 
+    def hold(self, publish: TxPublish) -> None:
+        """Keep a publish for the transaction's commit.
+
+        Raises: PreconditionFailed (406) for too many; ResourceFault (506) as `assemble`.
+        """
+        size = publish.message.size
+        self.tx_bytes += size
+        self.assemble(size)
+        if len(self.tx_publishes) >= TX_MESSAGES_MAX or self.tx_bytes > TX_BYTES_MAX:
+            raise PreconditionFailed(
+                f"a transaction holds at most {TX_MESSAGES_MAX} messages and {TX_BYTES_MAX} bytes"
+            )
+        self.tx_publishes.append(publish)
+
+    def abandon_tx(self) -> None:
+        """Start an empty transaction; what was to be committed is not."""
+        for publish in self.tx_publishes:
+            if publish.commit is not None:
+                publish.commit.unseal()
+        self.end_tx()
+
     def end_tx(self) -> None:
         """Start an empty transaction."""
         self._count_assembling(-self.tx_bytes)
@@ -354,7 +388,10 @@ class Channel(Outlet):
         consumers = list(self.consumers.values())
         self.consumers.clear()
         settled = [unacked for tx in self.tx_settles for unacked in tx.unacked]
-        self.end_tx()
+        self.abandon_tx()
+        if self.commit is not None:
+            self.commit.abandoned = True
+            self.commit.mark()
         # Consumers go first, so that nothing is handed to a channel that ends.
         for consumer in consumers:
             queue = consumer.queue

@@ -38,12 +38,14 @@ from leveret.limits import (
 )
 from leveret.session import alarm, commands, content, deaf, handshake, pulse, rights
 from leveret.session.login import SecretLogin, ask
-from leveret.session.publish import Route, take_publishes
+from leveret.session.publish import take_publishes
+from leveret.session.route import Route
 from leveret.session.shape import PUBLISH, PublishShape
 from leveret.session.states import (
     CLOSED,
     CLOSING,
     HALT_ALARM,
+    HALT_COMMIT,
     HALT_LOGIN,
     HALT_OUTPUT,
     HALT_REFUSED,
@@ -529,7 +531,7 @@ class Connection(Link):
         self.log.append((level, str(error)))
         self._write_confirms()
         self.release()
-        self.halted &= ~(HALT_SYNC | HALT_ALARM | HALT_LOGIN | HALT_SPILL)
+        self.halted &= ~(HALT_SYNC | HALT_ALARM | HALT_LOGIN | HALT_SPILL | HALT_COMMIT)
         self.held = b""
         self.send(
             0,

@@ -61,6 +61,29 @@ def inspect(channel: Channel, properties: bytes) -> Inspected | None:
     than the login's, an expiration that is no number, CC or BCC that are no arrays of strings, or a
     publisher's number that is none.
     """
+    kept = _inspect_plain(channel, properties)
+    special = special_headers(properties) if properties[0] & _HEADERS else 0
+    if special == 0:
+        return None if kept is properties else Inspected(kept, [], False)
+    numbered = special & NUMBERED != 0 and read_numbered(properties) is not None
+    if special & COPIES == 0:
+        return Inspected(kept, [], numbered)
+    return Inspected(without_bcc(kept), copy_keys(kept), numbered)
+
+
+def judge(channel: Channel, properties: bytes) -> Inspected:
+    """Judge legal property bytes of a message that is routed later: its copies stay in it.
+
+    Raises: PreconditionFailed (406) as `inspect`.
+    """
+    kept = _inspect_plain(channel, properties)
+    special = special_headers(properties) if properties[0] & _HEADERS else 0
+    numbered = special & NUMBERED != 0 and read_numbered(properties) is not None
+    return Inspected(kept, copy_keys(kept) if special & COPIES else [], numbered)
+
+
+def _inspect_plain(channel: Channel, properties: bytes) -> bytes:
+    """Judge all but the headers; return the properties as they are to be kept."""
     flags: i64 = properties[0]
     kept = properties
     if flags & _REPLY_TO:
@@ -69,13 +92,7 @@ def inspect(channel: Channel, properties: bytes) -> Inspected | None:
         _check_user(channel, properties)
     if flags & _EXPIRATION:
         check_expiration(properties)
-    special = special_headers(properties) if flags & _HEADERS else 0
-    if special == 0:
-        return None if kept is properties else Inspected(kept, [], False)
-    numbered = special & NUMBERED != 0 and read_numbered(properties) is not None
-    if special & COPIES == 0:
-        return Inspected(kept, [], numbered)
-    return Inspected(without_bcc(kept), copy_keys(kept), numbered)
+    return kept
 
 
 def _with_address(channel: Channel, properties: bytes) -> bytes:

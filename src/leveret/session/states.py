@@ -27,3 +27,5 @@ HALT_LOGIN: Final = 8
 HALT_REFUSED: Final = 16
 #: The disk takes what queues have no memory for.
 HALT_SPILL: Final = 32
+#: The decision about a batch.
+HALT_COMMIT: Final = 64

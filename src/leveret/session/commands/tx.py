@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from mypy_extensions import i64
 
-from leveret.broker.vhost import REJECTED
+from leveret.broker.queue import is_reached
+from leveret.broker.vhost import DUPLICATE, REJECTED
 from leveret.errors import PreconditionFailed
 from leveret.limits import TX_BYTES_MAX
 from leveret.message import Message
 from leveret.session.channel import CONFIRM, REJECT, TX, Channel, TxPublish
-from leveret.session.publish import give_back, reached
+from leveret.session.route import give_back
+from leveret.session.staged import settle_held
 from leveret.session.unacked import Unacked
 from leveret.wire.method import Method
 from leveret.wire.methods import (
@@ -77,12 +79,17 @@ def _commit(channel: Channel) -> None:
     journal.end_tx()
     if journal.has_records():
         turn.recorded()
+    elif outcome & DUPLICATE:
+        # What it is a duplicate of may not be synced yet.
+        turn.reply_group = journal.group - 1
     if outcome & REJECTED:
         raise PreconditionFailed("partial tx completion")
 
 
 def _publish(channel: Channel, publish: TxPublish) -> i64:
     """Put a held message into its queues, or give it back; its time to live begins now."""
+    if publish.commit is not None:
+        return settle_held(channel, publish.commit)
     held = publish.message
     message = Message(
         held.address,
@@ -94,8 +101,12 @@ def _publish(channel: Channel, publish: TxPublish) -> i64:
         held.numbered,
     )
     queues = [queue for queue in publish.queues if not queue.deleted]
-    outcome = channel.vhost.publish(message, queues) if queues else 0
-    if publish.mandatory and not reached(queues):
+    outcome: i64 = 0
+    if queues and publish.staging is not None:
+        outcome = channel.vhost.stage(message, publish.staging)
+    elif queues:
+        outcome = channel.vhost.publish(message, queues)
+    if publish.mandatory and not is_reached(queues):
         give_back(channel, message)
     return outcome
 
@@ -106,4 +117,4 @@ def _rollback(channel: Channel) -> None:
     for settle in channel.tx_settles:
         returned += settle.unacked
     channel.unacked.restore(returned)
-    channel.end_tx()
+    channel.abandon_tx()

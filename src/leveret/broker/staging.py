@@ -1,0 +1,87 @@
+"""Staging queues: messages that wait for their batch to be committed, or to be forgotten.
+
+A queue with `x-staging-sink` and `x-staging-batch` belongs to one batch of one sink.  What a client
+publishes to it says in its headers where it is to go; it is kept, persistent or not, and nobody
+consumes it.  A commit decides about all queues of a batch (`commit.py`); then the messages go on to
+their exchanges (`release.py`), and the queue goes.  One that is never committed is deleted by whom
+declared it, or by its `x-expires`, which counts from its last publish.
+
+Nothing that a policy says means anything to such a queue, and neither does a message's expiration
+before it goes on: a batch is whole or not at all.
+
+Invariants: what comes in otherwise than by `Vhost.stage`, whose caller has looked at the headers
+and the permissions, is refused; once a commit is looked at nothing more comes in.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from leveret.broker.arguments import Arguments, int_argument
+from leveret.broker.queue import DROP, REFUSE, TAKE
+from leveret.errors import AccessRefused, PreconditionFailed
+
+if TYPE_CHECKING:
+    from leveret.broker.classic import ClassicQueue
+    from leveret.broker.release import Release
+
+SINK: Final = "x-staging-sink"
+BATCH: Final = "x-staging-batch"
+
+
+@final
+class Staging:
+    """What makes a classic queue a staging queue."""
+
+    def __init__(self, queue: ClassicQueue, sink: str, batch: i64) -> None:
+        self.queue = queue
+        self.sink: Final = sink
+        self.batch: Final[i64] = batch
+        #: True while a message comes in by the right way.
+        self.admits = False
+        #: True while a commit is looked at.
+        self.sealed = False
+        #: The group of the journal that holds what came last.
+        self.group: i64 = 0
+        #: Once the batch is committed.
+        self.release: Release | None = None
+
+    def screen(self) -> i64:
+        """Judge a message: TAKE, REFUSE, or DROP what belongs to a batch that is committed."""
+        queue = self.queue
+        vhost = queue.vhost
+        if not self.admits or vhost is None:
+            return REFUSE
+        if vhost.sinks.has(self.sink, self.batch):
+            queue.deduplicated += 1
+            return DROP
+        if self.sealed:
+            return REFUSE
+        self.group = queue.turn.journal.group
+        queue.touch()
+        return TAKE
+
+    def dispatch(self, limit: i64) -> bool:
+        """Let go of up to `limit` messages once the batch is committed."""
+        release = self.release
+        return release is not None and release.dispatch(self.queue, limit)
+
+    def refuse_consumer(self) -> None:
+        """Raises: AccessRefused (403): what is staged is for nobody yet."""
+        raise AccessRefused(f"staging queue '{self.queue.name}' is not consumed")
+
+    def check_free(self) -> None:
+        """Raises: PreconditionFailed (406) for a queue whose batch is committed."""
+        if self.release is not None:
+            raise PreconditionFailed(
+                f"batch {self.batch} of sink '{self.sink}' is committed and on its way out of "
+                f"queue '{self.queue.name}'"
+            )
+
+
+def staging_of(queue: ClassicQueue, arguments: Arguments) -> Staging | None:
+    """Return what the arguments of a queue ask for."""
+    sink = arguments.get(SINK)
+    return Staging(queue, sink, int_argument(arguments, BATCH)) if isinstance(sink, str) else None

@@ -1,0 +1,152 @@
+"""Where a publish goes: what its arguments were resolved to, and what comes back of it.
+
+The arguments of a publish are the key of a memory of resolved routes, one per connection: the same
+exchange and routing key cost one look-up.  A declare, bind or delete anywhere in the vhost makes
+the remembered routes stale.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from leveret.broker.classic import ClassicQueue
+from leveret.broker.commit import COMMIT_KEY
+from leveret.broker.exchange import Exchange
+from leveret.broker.queue import Queue
+from leveret.broker.staging import Staging
+from leveret.errors import AccessRefused, FrameError, NotImplementedFault, SyntaxFault
+from leveret.limits import ROUTES_CACHED_MAX
+from leveret.message import Address, Message
+from leveret.routing.keys import check_strict_routing_key
+from leveret.session.channel import Channel
+from leveret.wire.frames import write_method
+from leveret.wire.methods import BasicReturn
+
+#: What a mandatory message comes back with that no queue took (behaviour 24).
+NO_ROUTE: Final = 312
+
+
+@final
+class Route:
+    """What the arguments of a publish were resolved to."""
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        address: Address,
+        routing_key: str,
+        queues: list[Queue],
+        dynamic: bool,
+        mandatory: bool,
+        revision: i64,
+    ) -> None:
+        self.exchange: Final = exchange
+        self.address: Final = address
+        self.routing_key: Final = routing_key
+        self.queues: Final = queues
+        #: True when headers decide: each message is routed on its own.
+        self.dynamic: Final = dynamic
+        self.mandatory: Final = mandatory
+        self.revision: i64 = revision
+        #: The staging queue that it leads to, by the default exchange.
+        self.staging: Staging | None = None
+        #: True for what is no message but a commit.
+        self.commits = False
+        #: True for either.
+        self.special = False
+        if not exchange.name:
+            self._look()
+
+    def _look(self) -> None:
+        """Tell apart what the default exchange does not simply hand to a queue."""
+        self.commits = self.routing_key == COMMIT_KEY
+        for queue in self.queues:
+            if isinstance(queue, ClassicQueue):
+                self.staging = queue.staging
+        self.special = self.commits or self.staging is not None
+
+
+def resolve(channel: Channel, arguments: bytes) -> Route:
+    """Resolve the arguments of a publish and remember the result."""
+    size: i64 = len(arguments)
+    exchange_end: i64 = 3 + arguments[2] if size > 2 else 0
+    if size < 5 or exchange_end + 2 > size:
+        raise SyntaxFault("the arguments of basic.publish end early", 60, 40)
+    key_end: i64 = exchange_end + 1 + arguments[exchange_end]
+    if key_end + 1 != size:
+        raise SyntaxFault("the arguments of basic.publish have the wrong length", 60, 40)
+    bits: i64 = arguments[key_end]
+    if bits & 2:
+        raise NotImplementedFault("immediate=true", 60, 40)
+    exchange_name = arguments[3:exchange_end]
+    routing_key = arguments[exchange_end + 1 : key_end]
+    try:
+        name = exchange_name.decode("utf-8")
+        key = routing_key.decode("utf-8")
+    except UnicodeDecodeError:
+        raise FrameError("a name is not UTF-8", 60, 40) from None
+    exchange = writable(channel, name, key)
+    routing = channel.vhost.route(exchange, key, b"")
+    route = Route(
+        exchange,
+        Address(exchange_name, routing_key),
+        key,
+        routing.queues,
+        routing.dynamic,
+        bits & 1 == 1,
+        channel.vhost.revision,
+    )
+    routes = channel.connection.routes
+    if len(routes) >= ROUTES_CACHED_MAX:
+        routes.clear()
+    routes[arguments] = route
+    return route
+
+
+def writable(channel: Channel, name: str, key: str) -> Exchange:
+    """Return an exchange that the user may publish to with that routing key.
+
+    Raises: NotFound (404), AccessRefused (403), PreconditionFailed (406) for a key that is not
+    strict where it must be.
+    """
+    vhost = channel.vhost
+    access = channel.connection.access
+    access.write("exchange", name)
+    exchange = vhost.exchange(name)
+    if exchange.internal:
+        raise AccessRefused(f"cannot publish to internal {vhost.exchange_label(name)}", 60, 40)
+    if vhost.strict_keys and exchange.has_patterns:
+        check_strict_routing_key(key)
+    access.write_topic(exchange.kind, name, key)
+    return exchange
+
+
+def check_copies(channel: Channel, exchange: Exchange, keys: list[str]) -> None:
+    """Check that the user may publish with these keys too.
+
+    Raises: AccessRefused (403); PreconditionFailed (406) for one that is not strict.
+    """
+    access = channel.connection.access
+    for key in keys:
+        access.write_topic(exchange.kind, exchange.name, key)
+    if channel.vhost.strict_keys and exchange.has_patterns:
+        for key in keys:
+            check_strict_routing_key(key)
+
+
+def give_back(
+    channel: Channel, message: Message, code: int = NO_ROUTE, text: str = "NO_ROUTE"
+) -> None:
+    """Write a basic.return for a mandatory message that arrived nowhere."""
+    address = message.address
+    write_method(
+        channel.connection.out,
+        channel.number,
+        BasicReturn(
+            code, text, address.exchange.decode("utf-8"), address.routing_key.decode("utf-8")
+        ),
+    )
+    channel.write_content(message.properties, message.body)
+    channel.connection.wake()

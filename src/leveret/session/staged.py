@@ -1,0 +1,206 @@
+"""Publishes that do not simply go to queues: those that are staged, and the commits of batches.
+
+A message to a staging queue is judged as if it went where its headers say it is to go: whoever may
+not write there is told at once.  It keeps its CC and BCC, which count when it goes on.
+
+A commit may take several turns.  The connection stands still meanwhile (`HALT_COMMIT`), so that all
+that came after it is done after it, and confirms stay in order.  On a confirming channel a refused
+commit is a basic.nack, after a basic.return that says why if it was mandatory; else the channel
+closes.
+"""
+
+from __future__ import annotations
+
+from typing import final
+
+from mypy_extensions import i64
+
+from leveret.broker.commit import Commit, read_command
+from leveret.broker.vhost import DUPLICATE, RECORDED, REJECTED
+from leveret.errors import AmqpError, FrameError, PreconditionFailed, SoftError
+from leveret.limits import SHORT_STRING_BYTES_MAX
+from leveret.message import Message
+from leveret.session.channel import CONFIRM, TX, Channel, TxPublish
+from leveret.session.inspect import judge
+from leveret.session.route import Route, check_copies, give_back, writable
+from leveret.session.states import HALT_COMMIT, OPEN
+from leveret.wire.staged import read_staged
+
+
+def accept_special(channel: Channel, route: Route, properties: bytes, body: bytes) -> None:
+    """Stage a message, or commit a batch.
+
+    Raises: NotFound (404), AccessRefused (403), PreconditionFailed (406).
+    """
+    connection = channel.connection
+    route.exchange.published_in += 1
+    connection.published += 1
+    if route.commits:
+        _commit(channel, Message(route.address, properties, body, connection.turn.now_ms, False),
+                route.mandatory)  # fmt: skip
+    else:
+        _stage(channel, route, properties, body)
+
+
+# -- staging ---------------------------------------------------------------------------------------
+
+
+def _stage(channel: Channel, route: Route, properties: bytes, body: bytes) -> None:
+    """Put a message into its staging queue, or into the transaction."""
+    staging = route.staging
+    assert staging is not None
+    connection = channel.connection
+    judged = judge(channel, properties)
+    _check_destination(channel, judged.properties, judged.more_keys)
+    # What is staged is kept whatever its delivery mode is; that counts when it goes on.
+    message = Message(
+        route.address,
+        judged.properties,
+        body,
+        connection.turn.now_ms,
+        True,
+        False,
+        judged.numbered,
+    )
+    if channel.mode == TX:
+        channel.hold(TxPublish(message, route.queues, route.mandatory, staging))
+        connection.check_publisher(True)
+        return
+    outcome = channel.vhost.stage(message, staging)
+    if channel.mode == CONFIRM:
+        channel.count_publish(outcome)
+    connection.check_publisher(outcome & RECORDED != 0)
+
+
+def _check_destination(channel: Channel, properties: bytes, copies: list[str]) -> None:
+    """Check that the user may publish where a staged message is to go.
+
+    Raises: NotFound (404), AccessRefused (403), PreconditionFailed (406).
+    """
+    staged = read_staged(properties)
+    try:
+        name = staged.exchange.decode("utf-8")
+        key = staged.routing_key.decode("utf-8")
+    except UnicodeDecodeError:
+        raise FrameError("a name is not UTF-8", 60, 40) from None
+    exchange = writable(channel, name, key)
+    if copies:
+        check_copies(channel, exchange, copies)
+
+
+# -- commits ---------------------------------------------------------------------------------------
+
+
+@final
+class ChannelCommit(Commit):
+    """The commit that a channel asked for by `message`."""
+
+    def __init__(self, channel: Channel, message: Message, mandatory: bool) -> None:
+        super().__init__(channel.vhost, read_command(message.body))
+        self.channel = channel
+        self.message = message
+        self.mandatory = mandatory
+
+    def check_access(self) -> None:
+        """Check that the user may: the queues go, and what no queue takes may come elsewhere.
+
+        Raises: NotFound (404), AccessRefused (403), PreconditionFailed (406).
+        """
+        channel = self.channel
+        for name in self.command.queues:
+            channel.connection.access.configure("queue", name)
+        exchange = self.command.dead_letter_exchange
+        if exchange is not None:
+            writable(channel, exchange, "")
+        if channel.mode == TX:
+            names = set(self.command.queues)
+            for publish in channel.tx_publishes:
+                if publish.staging is not None and publish.staging.queue.name in names:
+                    raise PreconditionFailed(
+                        f"invalid commit: messages to queue '{publish.staging.queue.name}' are in "
+                        "the same transaction"
+                    )
+
+    def judged(self, error: AmqpError | None) -> None:
+        """Settle it, or say why not, and let the connection go on."""
+        channel = self.channel
+        connection = channel.connection
+        channel.commit = None
+        connection.halted &= ~HALT_COMMIT
+        if self.abandoned:
+            self.unseal()
+        else:
+            if error is None:
+                error = self.finish()
+            if error is not None:
+                self._refuse_late(error)
+        if connection.state == OPEN:
+            connection.run()
+            connection.wake()
+
+    def finish(self) -> AmqpError | None:
+        """Settle it, or hold it for the transaction; return why that cannot be."""
+        channel = self.channel
+        try:
+            if channel.mode == TX:
+                channel.hold(TxPublish(self.message, [], self.mandatory, None, self))
+                return None
+            outcome = self.settle()
+        except AmqpError as error:
+            return error
+        if channel.mode == CONFIRM:
+            channel.count_publish(outcome)
+        return None
+
+    def _refuse_late(self, error: AmqpError) -> None:
+        """Refuse it in a turn in which the client sent nothing."""
+        self.unseal()
+        if self.channel.mode == CONFIRM and isinstance(error, SoftError):
+            refuse(self.channel, self.message, self.mandatory, error)
+            return
+        if error.class_id == 0:
+            error.class_id, error.method_id = 60, 40
+        self.channel.connection.fail_channel(self.channel, error)
+
+
+def _commit(channel: Channel, message: Message, mandatory: bool) -> None:
+    """Look at a commit; settle it now, or let the connection stand still until it is."""
+    try:
+        commit = ChannelCommit(channel, message, mandatory)
+        commit.check_access()
+        if not commit.is_known():
+            commit.check()
+    except SoftError as error:
+        if channel.mode != CONFIRM:
+            raise
+        refuse(channel, message, mandatory, error)
+        return
+    if commit.is_known() or commit.begin():
+        refusal = commit.finish()
+        if refusal is not None:
+            commit.unseal()
+            if channel.mode != CONFIRM or not isinstance(refusal, SoftError):
+                raise refusal
+            refuse(channel, message, mandatory, refusal)
+        channel.connection.check_publisher(True)
+        return
+    channel.commit = commit
+    channel.connection.halted |= HALT_COMMIT
+
+
+def refuse(channel: Channel, message: Message, mandatory: bool, error: SoftError) -> None:
+    """Tell a confirming channel that a commit is refused, and the log why."""
+    channel.connection.log.append(("error", f"channel {channel.number}: {error}"))
+    if mandatory:
+        text = error.reply_text.encode("utf-8", "replace")[:SHORT_STRING_BYTES_MAX]
+        give_back(channel, message, error.code, text.decode("utf-8", "ignore"))
+    channel.count_publish(REJECTED)
+
+
+def settle_held(channel: Channel, commit: Commit) -> i64:
+    """Settle a commit with its transaction; return what a publish would."""
+    try:
+        return commit.settle()
+    except AmqpError as error:
+        channel.connection.log.append(("error", f"channel {channel.number}: {error}"))
+        return REJECTED | DUPLICATE

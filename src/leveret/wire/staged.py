@@ -1,0 +1,82 @@
+"""The headers `x-staged-exchange` and `x-staged-routing-key`: where a staged message is to go.
+
+They are read from legal property bytes without decoding the rest, and taken off again when the
+message goes on.  What staging is, is known to `broker/staging.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from leveret.errors import PreconditionFailed
+from leveret.limits import SHORT_STRING_BYTES_MAX
+from leveret.wire.buffer import read_i32_be
+from leveret.wire.edit import edit_headers, without_property
+from leveret.wire.properties import HEADERS, find_property
+from leveret.wire.tables import value_end
+
+STAGED_EXCHANGE: Final = b"x-staged-exchange"
+STAGED_ROUTING_KEY: Final = b"x-staged-routing-key"
+
+#: The sizes of these names.
+_EXCHANGE_SIZE: Final = 17
+_ROUTING_KEY_SIZE: Final = 20
+
+_STRING: Final = 0x53
+
+
+@final
+class Staged:
+    """Where a message is to go."""
+
+    def __init__(self, exchange: bytes, routing_key: bytes) -> None:
+        self.exchange: Final = exchange
+        self.routing_key: Final = routing_key
+
+
+def read_staged(properties: bytes) -> Staged:
+    """Return what the two headers say.
+
+    Raises: PreconditionFailed (406) unless both are there, as texts of at most 255 bytes.
+    """
+    exchange: bytes | None = None
+    routing_key: bytes | None = None
+    at = find_property(properties, HEADERS)
+    if at >= 0:
+        end: i64 = at + 4 + i64(read_i32_be(properties, at))
+        position: i64 = at + 4
+        while position < end:
+            size: i64 = properties[position]
+            value: i64 = position + 1 + size
+            after = value_end(properties, value)
+            if size == _EXCHANGE_SIZE and properties[position + 1 : value] == STAGED_EXCHANGE:
+                exchange = _text(properties, value, after)
+            elif (
+                size == _ROUTING_KEY_SIZE and properties[position + 1 : value] == STAGED_ROUTING_KEY
+            ):
+                routing_key = _text(properties, value, after)
+            position = after
+    if exchange is None or routing_key is None:
+        raise PreconditionFailed(
+            "invalid message: a staged message has the headers x-staged-exchange and "
+            f"x-staged-routing-key, texts of at most {SHORT_STRING_BYTES_MAX} bytes"
+        )
+    return Staged(exchange, routing_key)
+
+
+def _text(data: bytes, place: i64, end: i64) -> bytes | None:
+    """Return the text whose type is at `place`, or None where it is none that can be a name."""
+    if data[place] != _STRING or end - place - 5 > SHORT_STRING_BYTES_MAX:
+        return None
+    return data[place + 5 : end]
+
+
+def without_staged(properties: bytes) -> bytes:
+    """Return legal property bytes as they were before these headers came in."""
+    left = edit_headers(properties, [STAGED_EXCHANGE, STAGED_ROUTING_KEY], {})
+    at = find_property(left, HEADERS)
+    if at >= 0 and read_i32_be(left, at) == 0:
+        return without_property(left, HEADERS)
+    return left

@@ -1,0 +1,410 @@
+"""Commits of staged batches: what is refused, how they end, and transactions."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from core import Node, Peer
+from leveret.broker.commit import COMMIT_KEY, read_command
+from leveret.errors import PreconditionFailed
+from leveret.limits import (
+    COMMIT_BYTES_MAX,
+    RELEASES_PER_SINK_MAX,
+    SINKS_PER_VHOST_MAX,
+    STAGING_QUEUES_PER_COMMIT_MAX,
+)
+from raw_codec import method, publish
+from staged import (
+    bodies,
+    commit,
+    killed,
+    released,
+    stage,
+    stage_queue,
+    start,
+)
+
+# -- what is refused -------------------------------------------------------------------------------
+
+
+def refusal(node: Node, peer: Peer, *queues: str, **more: Any) -> tuple[int, str]:
+    """What a mandatory commit comes back with."""
+    node.sync()
+    peer.take()
+    commit(peer, *queues, mandatory=True, **more)
+    node.sync()
+    returned, nack = peer.take()
+    assert (returned.name, nack.name) == ("basic.return", "basic.nack")
+    return returned.code, returned.text
+
+
+def test_a_commit_of_queues_that_are_not_its_own_is_refused() -> None:
+    node = Node()
+    peer = start(node, "a")
+    stage_queue(peer, "other", sink="t")
+    stage_queue(peer, "later", batch=2)
+    assert refusal(node, peer, "a", "none")[0] == 404
+    for queue in ("q", "other", "later"):
+        assert refusal(node, peer, "a", queue)[0] == 406
+    assert refusal(node, peer, "a", unroutable="dead-letter:none")[0] == 404
+    # Nothing of that changed anything.
+    stage(peer, "a", b"1")
+    assert released(peer, "a") == ["basic.ack"]
+    assert bodies(node) == [b"1"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"[]",
+        b"{",
+        b"[" * 100_000,
+        b'{"batch": 1, "queues": []}',
+        b'{"sink": "", "batch": 1, "queues": []}',
+        b'{"sink": 1, "batch": 1, "queues": []}',
+        b'{"sink": "s", "batch": -1, "queues": []}',
+        b'{"sink": "s", "batch": true, "queues": []}',
+        b'{"sink": "s", "batch": 9223372036854775808, "queues": []}',
+        b'{"sink": "s", "batch": 1}',
+        b'{"sink": "s", "batch": 1, "queues": "a"}',
+        b'{"sink": "s", "batch": 1, "queues": [1]}',
+        b'{"sink": "s", "batch": 1, "queues": ["a", "a"]}',
+        b'{"sink": "s", "batch": 1, "queues": [], "unroutable": "keep"}',
+        b'{"sink": "s", "batch": 1, "queues": [], "unroutable": "dead-letter:"}',
+        b'{"sink": "s", "batch": 1, "queues": [], "more": 1}',
+        b'{"sink": "' + b"s" * 256 + b'", "batch": 1, "queues": []}',
+        b'{"sink": "\\ud800", "batch": 1, "queues": []}',
+        b" " * (COMMIT_BYTES_MAX + 1),
+    ],
+)
+def test_a_malformed_commit_is_refused(body: bytes) -> None:
+    with pytest.raises(PreconditionFailed, match="invalid commit"):
+        read_command(body)
+    node = Node()
+    peer = start(node)
+    peer.send(publish(1, "", COMMIT_KEY, body))
+    assert peer.names() == ["basic.nack"]
+    peer.call(1, "queue.declare", queue="q", passive=True)
+    plain = start(node, mode="")
+    plain.send(publish(1, "", COMMIT_KEY, body))
+    assert plain.expect(1, "channel.close").code == 406
+
+
+def test_the_most_queues_and_one_more() -> None:
+    names = [f"q{number}" for number in range(STAGING_QUEUES_PER_COMMIT_MAX)]
+    body = {"sink": "s", "batch": 2**63 - 1, "queues": names}
+    assert read_command(json.dumps(body).encode()).queues == names
+    with pytest.raises(PreconditionFailed, match="queues"):
+        read_command(json.dumps({**body, "queues": [*names, "one"]}).encode())
+
+
+def test_sinks_and_waiting_batches_have_a_most() -> None:
+    node = Node()
+    peer = start(node)
+    for number in range(SINKS_PER_VHOST_MAX):
+        node.vhost.sinks.restore(f"s{number}", 1, node.clock.wall_ms(), [])
+    assert "sinks" in refusal(node, peer, sink="one more")[1]
+    assert released(peer, sink="s5", batch=2) == ["basic.ack"]
+    node.tick(int(node.turn.publisher_expiry_ms) + 2000)
+    assert node.vhost.sinks.by_name == {}
+    full = node.connect()
+    full.declare("full", arguments={"x-max-length": 0, "x-overflow": "reject-publish"})
+    for batch in range(RELEASES_PER_SINK_MAX + 1):
+        stage_queue(peer, f"a{batch}", batch)
+        stage(peer, f"a{batch}", b"m", key="full")
+    for batch in range(RELEASES_PER_SINK_MAX):
+        assert released(peer, f"a{batch}", batch=batch) == ["basic.ack"]
+    last = RELEASES_PER_SINK_MAX
+    assert "not released" in refusal(node, peer, f"a{last}", batch=last)[1]
+
+
+def test_who_may_not_write_there_may_not_stage_it() -> None:
+    node = Node()
+    start(node)
+    node.add_user("ann", configure="^(a|b)$", write=r"^(amq\.default|a)$", read="")
+    peer = node.connect_as("ann")
+    stage_queue(peer, "a")
+    stage(peer, "a", b"1", exchange="amq.topic")
+    assert peer.expect(1, "channel.close").code == 403
+    peer.send(method(1, "channel.close-ok"))
+    peer.call(1, "channel.open")
+    stage(peer, "a", b"1", exchange="none")
+    assert peer.expect(1, "channel.close").code == 403
+    peer.send(method(1, "channel.close-ok"))
+    peer.call(1, "channel.open")
+    stage(peer, "a", b"1")
+    node.sync()
+    commit(peer, "a", unroutable="dead-letter:amq.fanout")
+    assert peer.expect(1, "channel.close").code == 403
+
+
+def test_who_may_not_configure_a_queue_may_not_commit_it() -> None:
+    node = Node()
+    peer = start(node, "a")
+    stage(peer, "a", b"1")
+    node.add_user("ann", configure="", write=".*", read="")
+    ann = node.connect_as("ann")
+    commit(ann, "a")
+    assert ann.expect(1, "channel.close").code == 403
+
+
+def test_a_missing_exchange_is_told_when_it_is_staged() -> None:
+    node = Node()
+    peer = start(node, "a")
+    stage(peer, "a", b"1", exchange="none")
+    assert peer.expect(1, "channel.close").code == 404
+
+
+def test_nobody_consumes_from_a_staging_queue() -> None:
+    node = Node()
+    start(node, "a")
+    for name, values in (("basic.get", {}), ("basic.consume", {"consumer_tag": "c"})):
+        peer = node.connect()
+        peer.send(method(1, name, queue="a", **values))
+        assert peer.expect(1, "channel.close").code == 403
+
+
+def test_no_other_way_leads_into_a_staging_queue() -> None:
+    node = Node()
+    peer = start(node, "a")
+    peer.call(1, "queue.bind", queue="a", exchange="amq.fanout", routing_key="")
+    headers = {"x-staged-exchange": "", "x-staged-routing-key": "q"}
+    peer.send(publish(1, "amq.fanout", "", b"m", headers=headers))
+    assert peer.names() == ["basic.nack"]
+    peer.declare("letters", arguments={"x-dead-letter-exchange": "amq.fanout", "x-message-ttl": 0})
+    peer.send(publish(1, "", "letters", b"m", headers=headers))
+    node.tick(10)
+    assert (node.vhost.queues["a"].ready_count(), node.vhost.queues["letters"].ready_count()) == (
+        0, 0,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"x-staging-sink": "s"},
+        {"x-staging-batch": 1},
+        {"x-staging-sink": "", "x-staging-batch": 1},
+        {"x-staging-sink": "s" * 256, "x-staging-batch": 1},
+        {"x-staging-sink": 5, "x-staging-batch": 1},
+        {"x-staging-sink": "s", "x-staging-batch": -1},
+        {"x-staging-sink": "s", "x-staging-batch": "1"},
+        {"x-staging-sink": "s", "x-staging-batch": 1, "x-message-ttl": 1},
+        {"x-staging-sink": "s", "x-staging-batch": 1, "x-max-length": 1},
+        {"x-staging-sink": "s", "x-staging-batch": 1, "x-queue-type": "stream"},
+        {"x-staging-sink": "s", "x-staging-batch": 1, "x-queue-type": "quorum"},
+    ],
+)
+def test_what_no_staging_queue_can_be(arguments: dict[str, object]) -> None:
+    peer = Node().connect()
+    peer.send(method(1, "queue.declare", queue="a", durable=True, arguments=arguments))
+    assert peer.expect(1, "channel.close").code == 406
+
+
+@pytest.mark.parametrize("how", [{"durable": False}, {"exclusive": True}, {"auto_delete": True}])
+def test_a_staging_queue_is_durable_and_shared(how: dict[str, bool]) -> None:
+    peer = Node().connect()
+    arguments = {"x-staging-sink": "s", "x-staging-batch": 1}
+    peer.send(
+        method(1, "queue.declare", queue="a", **{"durable": True, **how}, arguments=arguments)
+    )
+    assert peer.expect(1, "channel.close").code == 406
+
+
+# -- ends ------------------------------------------------------------------------------------------
+
+
+def test_an_abandoned_queue_expires_after_its_last_publish() -> None:
+    node = Node()
+    peer = start(node)
+    stage_queue(peer, "a", expires_ms=1000)
+    for _ in range(3):
+        node.tick(900)
+        stage(peer, "a", b"m")
+    assert "a" in node.vhost.queues
+    node.tick(1001)
+    assert "a" not in node.vhost.queues
+    assert node.turn.held_messages == 0
+
+
+def held_back(node: Node) -> Peer:
+    """A connection whose committed batch cannot go on."""
+    peer = node.connect()
+    peer.declare("full", arguments={"x-max-length": 0, "x-overflow": "reject-publish"})
+    stage_queue(peer, "a", expires_ms=1000)
+    peer.call(1, "confirm.select")
+    stage(peer, "a", b"m", key="full")
+    assert released(peer, "a") == ["basic.ack"]
+    return peer
+
+
+def test_a_committed_queue_does_not_go_before_its_messages() -> None:
+    node = Node()
+    peer = held_back(node)
+    node.tick(5000)
+    assert node.vhost.queues["a"].ready_count() == 1
+    for name in ("queue.delete", "queue.purge"):
+        peer = node.connect()
+        peer.send(method(1, name, queue="a"))
+        assert peer.expect(1, "channel.close").code == 406
+    again = killed(node)
+    again.tick(5000)
+    assert again.vhost.queues["a"].ready_count() == 1
+    other = again.connect()
+    other.call(1, "queue.delete", queue="full")
+    again.tick(1000)
+    again.sync()
+    assert set(again.vhost.queues) == set()
+
+
+def test_a_vhost_goes_with_what_it_releases() -> None:
+    node = Node()
+    node.broker.add_vhost("v")
+    node.broker.users.set_permission("guest", "v", ".*", ".*", ".*")
+    peer = node.connect_as("guest", vhost="v")
+    peer.declare("full", arguments={"x-max-length": 0, "x-overflow": "reject-publish"})
+    stage_queue(peer, "a")
+    peer.call(1, "confirm.select")
+    stage(peer, "a", b"m", key="full")
+    assert released(peer, "a") == ["basic.ack"]
+    node.broker.delete_vhost("v")
+    node.tick(5000)
+    node.sync()
+    assert node.turn.held_messages == 0
+    assert "v" not in killed(node).broker.vhosts
+
+
+def test_a_connection_that_goes_while_its_commit_is_looked_at_commits_nothing() -> None:
+    node = Node()
+    peer = start(node, "a")
+    stage(peer, "a", b"1")
+    commit(peer, "a")
+    peer.lose()
+    node.sync()
+    assert not node.vhost.sinks.has("s", 1)
+    other = start(node)
+    assert released(other, "a") == ["basic.ack"]
+    assert bodies(node) == [b"1"]
+
+
+def test_a_client_that_closes_behind_its_commit_has_committed() -> None:
+    node = Node()
+    peer = start(node, "a")
+    stage(peer, "a", b"1")
+    commit(peer, "a")
+    peer.send(method(0, "connection.close", code=200))
+    assert bodies(node) == [b"1"]
+
+
+def test_two_commits_of_one_queue_at_once_are_one() -> None:
+    node = Node()
+    first, second = start(node, "a"), start(node)
+    stage(first, "a", b"1")
+    commit(first, "a")
+    commit(second, "a", mandatory=True)
+    node.sync()
+    assert first.names()[-1] == "basic.ack"
+    assert [got.name for got in second.take()] == ["basic.return", "basic.nack"]
+    assert bodies(node) == [b"1"]
+
+
+def test_an_idle_sink_is_forgotten_and_its_batches_begin_anew() -> None:
+    node = Node()
+    peer = start(node, "a")
+    stage(peer, "a", b"1")
+    assert released(peer, "a") == ["basic.ack"]
+    node.tick(int(node.turn.publisher_expiry_ms))
+    assert node.vhost.sinks.has("s", 1)
+    node.tick(2)
+    assert not node.vhost.sinks.has("s", 1)
+    stage_queue(peer, "a")
+    stage(peer, "a", b"2")
+    assert released(peer, "a") == ["basic.ack"]
+    assert bodies(node) == [b"1", b"2"]
+
+
+def test_an_operator_may_have_a_sink_forgotten() -> None:
+    node = Node()
+    peer = held_back(node)
+    with pytest.raises(PreconditionFailed):
+        node.vhost.sinks.forget("s")
+    peer.call(1, "queue.delete", queue="full")
+    node.tick(1000)
+    node.sync()
+    assert node.vhost.sinks.forget("s")
+    assert not node.vhost.sinks.forget("s")
+    node.sync()
+    assert killed(node).vhost.sinks.by_name == {}
+
+
+# -- transactions ----------------------------------------------------------------------------------
+
+
+def test_a_commit_in_a_transaction_is_part_of_it() -> None:
+    node = Node()
+    peer = start(node, "a", mode="tx.select")
+    stage(peer, "a", b"1")
+    peer.call(1, "tx.commit")
+    commit(peer, "a")
+    peer.send(publish(1, "", "q", b"0", delivery_mode=2))
+    node.sync()
+    assert node.vhost.queues["q"].ready_count() == 0
+    assert not node.vhost.sinks.has("s", 1)
+    peer.call(1, "tx.commit")
+    assert bodies(node) == [b"0", b"1"]
+
+
+def test_a_commit_that_is_rolled_back_changes_nothing() -> None:
+    node = Node()
+    peer = start(node, "a", mode="tx.select")
+    stage(peer, "a", b"1")
+    peer.call(1, "tx.commit")
+    commit(peer, "a")
+    node.sync()
+    peer.call(1, "tx.rollback")
+    assert not node.vhost.sinks.has("s", 1)
+    stage(peer, "a", b"2")
+    peer.call(1, "tx.commit")
+    commit(peer, "a")
+    node.sync()
+    peer.call(1, "tx.commit")
+    assert bodies(node) == [b"1", b"2"]
+
+
+def test_a_commit_of_what_is_staged_in_the_same_transaction_is_refused() -> None:
+    node = Node()
+    peer = start(node, "a", mode="tx.select")
+    stage(peer, "a", b"1")
+    commit(peer, "a")
+    assert peer.expect(1, "channel.close").code == 406
+
+
+def test_a_known_batch_is_known_in_a_transaction_too() -> None:
+    node = Node()
+    first = start(node, "a")
+    stage(first, "a", b"1")
+    node.sync()
+    commit(first, "a")
+    peer = start(node, mode="tx.select")
+    commit(peer, "a")
+    peer.send(method(1, "tx.commit"))
+    assert peer.names() == []
+    node.sync()
+    assert peer.names() == ["tx.commit-ok"]
+    assert bodies(node) == [b"1"]
+
+
+def test_a_queue_that_goes_before_the_transaction_ends_fails_it() -> None:
+    node = Node()
+    peer = start(node, "a", mode="tx.select")
+    commit(peer, "a")
+    node.sync()
+    node.connect().call(1, "queue.delete", queue="a")
+    peer.send(method(1, "tx.commit"))
+    node.sync()
+    assert peer.expect(1, "channel.close").code == 406
+    assert not node.vhost.sinks.has("s", 1)

@@ -1,0 +1,449 @@
+"""Staged batches: published to staging queues, made visible whole by one commit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from core import Node
+from leveret.broker.policy import make_policy
+from leveret.errors import PreconditionFailed
+from leveret.limits import (
+    SLICE_MESSAGES,
+)
+from leveret.wire.properties import NO_PROPERTIES, BasicProperties
+from leveret.wire.staged import read_staged, without_staged
+from raw_codec import decode_properties, method, properties, publish
+from staged import (
+    bodies,
+    checkpointed,
+    commit,
+    killed,
+    released,
+    stage,
+    stage_queue,
+    start,
+    stopped,
+)
+
+# -- the headers -----------------------------------------------------------------------------------
+
+
+def test_the_headers_are_read_and_taken_off() -> None:
+    staged: dict[str, object] = {"x-staged-exchange": "ü", "x-staged-routing-key": "k" * 255}
+    others: dict[str, object] = {"a": 1, "b": {"x-staged-exchange": "no"}}
+    raw = BasicProperties(headers={**others, **staged}, app_id="x", delivery_mode=1).encode()
+    found = read_staged(raw)
+    assert (found.exchange.decode(), found.routing_key.decode()) == ("ü", "k" * 255)
+    assert (
+        without_staged(raw) == BasicProperties(headers=others, app_id="x", delivery_mode=1).encode()
+    )
+    # Where nothing else was in the headers there were none.
+    assert without_staged(BasicProperties(headers=staged).encode()) == NO_PROPERTIES
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        None,
+        {},
+        {"x-staged-exchange": "x"},
+        {"x-staged-routing-key": "k"},
+        {"x-staged-exchange": b"x", "x-staged-routing-key": "k"},
+        {"x-staged-exchange": "x", "x-staged-routing-key": 1},
+        {"x-staged-exchange": "x", "x-staged-routing-key": "k" * 256},
+    ],
+)
+def test_what_says_not_where_to_go_is_refused(headers: dict[str, object] | None) -> None:
+    raw = properties() if headers is None else properties(headers=headers)
+    with pytest.raises(PreconditionFailed):
+        read_staged(raw)
+    node = Node()
+    peer = start(node, "a")
+    props: dict[str, Any] = {} if headers is None else {"headers": headers}
+    peer.send(publish(1, "", "a", b"m", **props))
+    assert peer.expect(1, "channel.close").code == 406
+    assert node.vhost.queues["a"].ready_count() == 0
+
+
+# -- a batch ---------------------------------------------------------------------------------------
+
+
+def test_a_committed_batch_is_there_whole_and_in_order() -> None:
+    node = Node()
+    peer = start(node, "a", "b")
+    stage(peer, "a", b"1", b"2")
+    stage(peer, "b", b"3")
+    stage(peer, "a", b"4")
+    node.sync()
+    assert node.vhost.queues["q"].ready_count() == 0
+    assert released(peer, "b", "a") == ["basic.ack"]
+    assert bodies(node) == [b"3", b"1", b"2", b"4"]
+    assert set(node.vhost.queues) == {"q"}
+    assert node.vhost.sinks.has("s", 1)
+    assert not node.vhost.sinks.has("s", 2)
+
+
+def test_messages_are_as_their_publisher_meant_them() -> None:
+    node = Node()
+    peer = start(node, "a")
+    peer.declare("copy")
+    peer.call(1, "exchange.declare", exchange="x", type="topic", durable=True)
+    peer.call(1, "queue.bind", queue="q", exchange="x", routing_key="#")
+    more = {"a": {"b": [1]}, "CC": ["more"], "BCC": ["hidden"]}
+    stage(
+        peer, "a", b"m", exchange="x", key="a.b", headers=more, app_id="app", expiration="60000",
+        delivery_mode=1, message_id="id",
+    )  # fmt: skip
+    stage(peer, "a", b"n", key="copy", delivery_mode=2)
+    node.tick(1000)
+    assert released(peer, "a") == ["basic.ack"]
+    queue = node.classic("q")
+    item = queue.ready.waiting()[0].message
+    assert (item.address.exchange, item.address.routing_key) == (b"x", b"a.b")
+    assert (item.persistent, int(item.timestamp_ms)) == (False, node.clock.wall_ms())
+    assert decode_properties(item.properties) == {
+        "headers": {"a": {"b": [1]}, "CC": ["more"]}, "app_id": "app", "expiration": "60000",
+        "delivery_mode": 1, "message_id": "id",
+    }  # fmt: skip
+    other = node.classic("copy").ready.waiting()[0].message
+    assert (other.persistent, other.properties) == (True, properties(delivery_mode=2))
+    # Its time to live began when it was released.
+    node.tick(59_999)
+    assert queue.ready_count() == 1
+    node.tick(2)
+    assert queue.ready_count() == 0
+
+
+def test_an_expiration_means_nothing_before_that() -> None:
+    node = Node()
+    node.vhost.set_policy(make_policy("p", ".*", {"message-ttl": 5, "max-length": 1}))
+    peer = start(node, "a")
+    node.vhost.clear_policy("p")
+    stage(peer, "a", b"1", b"2", expiration="1")
+    node.vhost.set_policy(make_policy("p", "^a$", {"message-ttl": 5, "max-length": 1}))
+    node.tick(1000)
+    node.vhost.clear_policy("p")
+    assert released(peer, "a") == ["basic.ack"]
+    assert bodies(node) == [b"1", b"2"]
+
+
+def test_copies_count_when_it_is_released() -> None:
+    node = Node()
+    peer = start(node, "a")
+    peer.declare("copy")
+    peer.declare("hidden")
+    stage(peer, "a", b"m", headers={"CC": ["copy"], "BCC": ["hidden"]})
+    node.sync()
+    assert node.vhost.queues["copy"].ready_count() == 0
+    assert released(peer, "a") == ["basic.ack"]
+    assert [bodies(node, name) for name in ("q", "copy", "hidden")] == [[b"m"]] * 3
+
+
+def test_a_transient_message_is_staged_durably() -> None:
+    node = Node()
+    peer = start(node, "a")
+    stage(peer, "a", b"m", delivery_mode=1)
+    node.sync()
+    again = killed(node)
+    assert released(start(again), "a") == ["basic.ack"]
+    assert bodies(again) == [b"m"]
+
+
+def test_a_long_batch_goes_in_slices() -> None:
+    node = Node(window_bytes=20_000)
+    peer = start(node, "a", "b")
+    total = 2 * SLICE_MESSAGES + 17
+    stage(peer, "a", *[b"%d" % number for number in range(total)])
+    stage(peer, "b", b"last")
+    node.sync()
+    peer.take()
+    commit(peer, "a", "b")
+    node.run()
+    assert peer.names() == []
+    seen = set()
+    for _ in range(100):
+        if not node.begin_sync():
+            break
+        node.write()
+        node.end_sync()
+        seen.add(int(node.vhost.queues["q"].ready_count()))
+    assert len(seen) > 3
+    assert bodies(node) == [*[b"%d" % number for number in range(total)], b"last"]
+
+
+def test_nothing_is_released_before_the_decision_is_synced() -> None:
+    node = Node()
+    peer = start(node, "a")
+    stage(peer, "a", b"1")
+    node.sync()
+    peer.take()
+    commit(peer, "a")
+    node.begin_sync()
+    node.write()
+    assert (peer.names(), node.vhost.queues["q"].ready_count()) == ([], 0)
+    node.end_sync()
+    assert (peer.names(), node.vhost.queues["q"].ready_count()) == (["basic.ack"], 1)
+
+
+def test_a_commit_waits_until_all_that_is_staged_is_synced() -> None:
+    """A decision must not outlive what it is about."""
+    node = Node()
+    peer = start(node, "a")
+    stage(peer, "a", b"1")
+    commit(peer, "a")
+    # What comes after it waits too, so that confirms come in order.
+    peer.send(publish(1, "", "q", b"after", delivery_mode=2))
+    assert node.vhost.queues["q"].ready_count() == 0
+    assert not node.vhost.sinks.has("s", 1)
+    node.begin_sync()
+    node.write()
+    node.end_sync()
+    assert node.vhost.sinks.has("s", 1)
+    node.sync()
+    acks = [got for got in peer.take() if got.name == "basic.ack"]
+    assert acks[-1].delivery_tag == 3
+    assert bodies(node) == [b"after", b"1"]
+
+
+def test_streams_and_unbound_exchanges_are_targets_too() -> None:
+    node = Node()
+    peer = start(node, "a")
+    peer.declare("stream", arguments={"x-queue-type": "stream"})
+    peer.call(1, "queue.bind", queue="stream", exchange="amq.headers", routing_key="",
+              arguments={"x-match": "all", "kind": "x"})  # fmt: skip
+    stage(peer, "a", b"1", exchange="amq.headers", key="", headers={"kind": "x"})
+    stage(peer, "a", b"2", exchange="amq.headers", key="", headers={"kind": "y"})
+    stage(peer, "a", b"3", exchange="amq.headers", key="", headers={"kind": "x"})
+    assert released(peer, "a", unroutable="drop") == ["basic.ack"]
+    assert node.stream("stream").ready_count() == 2
+    assert node.vhost.sinks.by_name["s"].unroutable == 1
+
+
+def test_numbered_messages_are_staged_once() -> None:
+    node = Node()
+    peer = start(node, "a")
+    for number in (1, 2, 1, 2, 3):
+        headers = {"x-publisher": "p", "x-publishing-id": number}
+        stage(peer, "a", b"%d" % number, headers=headers)
+    assert released(peer, "a") == ["basic.ack"]
+    assert bodies(node) == [b"1", b"2", b"3"]
+
+
+# -- the same batch again --------------------------------------------------------------------------
+
+
+def test_a_batch_that_is_committed_is_known_again() -> None:
+    node = Node()
+    peer = start(node, "a")
+    stage(peer, "a", b"1")
+    assert released(peer, "a") == ["basic.ack"]
+    stage_queue(peer, "again")
+    stage(peer, "again", b"1", b"2")
+    node.sync()
+    # Staged once more it is dropped at once, and confirmed.
+    assert node.vhost.queues["again"].ready_count() == 0
+    assert released(peer, "again", "a") == ["basic.ack"]
+    stage_queue(peer, "old", batch=0)
+    assert released(peer, "old", batch=0) == ["basic.ack"]
+    assert bodies(node) == [b"1"]
+    assert set(node.vhost.queues) == {"q"}
+
+
+def test_what_was_staged_twice_before_the_commit_is_dropped_with_its_commit() -> None:
+    node = Node()
+    peer = start(node, "a", "b")
+    stage(peer, "a", b"1")
+    stage(peer, "b", b"1")
+    assert released(peer, "a") == ["basic.ack"]
+    assert released(peer, "b") == ["basic.ack"]
+    assert bodies(node) == [b"1"]
+    assert set(node.vhost.queues) == {"q"}
+
+
+def test_a_known_batch_is_confirmed_when_its_decision_is_synced() -> None:
+    node = Node()
+    first, second = start(node, "a"), start(node)
+    stage(first, "a", b"1")
+    node.sync()
+    first.take()
+    commit(first, "a")
+    node.begin_sync()
+    commit(second, "a")
+    assert first.names() == second.names() == []
+    node.write()
+    node.end_sync()
+    assert first.names() == second.names() == ["basic.ack"]
+
+
+@pytest.mark.parametrize("end", [killed, checkpointed, stopped])
+def test_it_is_known_after_a_restart(end: Callable[[Node], Node]) -> None:
+    node = Node()
+    peer = start(node, "a")
+    stage(peer, "a", b"1")
+    assert released(peer, "a") == ["basic.ack"]
+    again = end(node)
+    peer = start(again, "a")
+    assert again.vhost.sinks.by_name["s"].batch == 1
+    stage(peer, "a", b"1")
+    assert released(peer, "a") == ["basic.ack"]
+    assert bodies(again) == [b"1"]
+
+
+def test_batches_of_a_sink_come_one_after_the_other() -> None:
+    node = Node()
+    peer = start(node, "a")
+    stage_queue(peer, "b", batch=7)
+    stage(peer, "a", *[b"a%d" % number for number in range(SLICE_MESSAGES + 1)])
+    stage(peer, "b", b"b")
+    node.sync()
+    commit(peer, "a")
+    commit(peer, "b", batch=7)
+    found = bodies(node)
+    assert (len(found), found[-1]) == (SLICE_MESSAGES + 2, b"b")
+
+
+@pytest.mark.parametrize("end", [killed, checkpointed, stopped])
+def test_a_restart_goes_on_with_what_was_decided(end: Callable[[Node], Node]) -> None:
+    node = Node()
+    peer = start(node, "a", "b")
+    stage_queue(peer, "c", batch=2)
+    numbers = [b"%d" % number for number in range(2 * SLICE_MESSAGES)]
+    stage(peer, "a", *numbers)
+    stage(peer, "b", b"b")
+    stage(peer, "c", b"c")
+    node.sync()
+    commit(peer, "a", "b")
+    commit(peer, "c", batch=2)
+    # The decisions are synced, and one slice was moved.
+    node.begin_sync()
+    node.write()
+    node.end_sync()
+    assert 0 < node.vhost.queues["q"].ready_count() < len(numbers)
+    again = end(node)
+    assert bodies(again) == [*numbers, b"b", b"c"]
+    assert set(again.vhost.queues) == {"q"}
+    assert again.vhost.sinks.has("s", 2)
+
+
+def test_what_is_not_committed_is_not_there_after_a_restart() -> None:
+    node = Node()
+    peer = start(node, "a")
+    stage(peer, "a", b"1")
+    node.sync()
+    commit(peer, "a")
+    assert peer.names() != []
+    # The record of the decision is not written.
+    again = killed(node)
+    again.sync()
+    assert bodies(again) == []
+    assert again.vhost.queues["a"].ready_count() == 1
+    assert released(start(again), "a") == ["basic.ack"]
+    assert bodies(again) == [b"1"]
+
+
+# -- what no queue takes ---------------------------------------------------------------------------
+
+
+def test_with_fail_every_message_must_have_a_destination() -> None:
+    node = Node()
+    peer = start(node, "a", "b")
+    stage(peer, "a", *[b"%d" % number for number in range(SLICE_MESSAGES + 5)])
+    stage(peer, "b", b"1", b"2")
+    stage(peer, "b", b"3", exchange="amq.topic", key="nobody")
+    node.sync()
+    assert released(peer, "a", "b") == ["basic.nack"]
+    assert node.vhost.queues["q"].ready_count() == 0
+    # Refused, the queues are free again.
+    stage(peer, "b", b"4")
+    assert released(peer, "a", "b", unroutable="drop") == ["basic.ack"]
+    assert bodies(node)[-3:] == [b"1", b"2", b"4"]
+
+
+def test_a_refused_mandatory_commit_comes_back_with_the_reason() -> None:
+    node = Node()
+    peer = start(node, "a")
+    stage(peer, "a", b"1", key="nobody")
+    node.sync()
+    peer.take()
+    commit(peer, "a", mandatory=True)
+    node.sync()
+    returned, nack = peer.take()
+    assert (returned.name, returned.code, nack.name) == ("basic.return", 406, "basic.nack")
+    assert "unroutable" in returned.text
+    assert "nobody" in returned.text
+
+
+def test_without_confirms_a_refused_commit_closes_the_channel() -> None:
+    node = Node()
+    peer = start(node, "a", mode="")
+    stage(peer, "a", b"1", key="nobody")
+    node.sync()
+    commit(peer, "a")
+    node.sync()
+    closed = peer.expect(1, "channel.close")
+    assert (closed.code, closed.class_id, closed.method_id) == (406, 60, 40)
+    assert "unroutable" in closed.text
+
+
+def test_what_no_queue_takes_is_dead_lettered() -> None:
+    node = Node()
+    peer = start(node, "a")
+    peer.call(1, "exchange.declare", exchange="dead", type="fanout", durable=True)
+    peer.declare("lost")
+    peer.call(1, "queue.bind", queue="lost", exchange="dead", routing_key="")
+    stage(peer, "a", b"1", b"2")
+    stage(peer, "a", b"3", exchange="amq.topic", key="nobody", headers={"h": 1})
+    assert released(peer, "a", unroutable="dead-letter:dead") == ["basic.ack"]
+    assert bodies(node) == [b"1", b"2"]
+    letter = node.classic("lost").ready.waiting()[0].message
+    headers = decode_properties(letter.properties)["headers"]
+    assert (letter.address.exchange, letter.address.routing_key) == (b"dead", b"nobody")
+    assert (headers["h"], headers["x-first-death-reason"]) == (1, "unroutable")
+    assert headers["x-death"][0]["exchange"] == "amq.topic"
+    assert bodies(node, "lost") == [b"3"]
+
+
+def test_a_deleted_destination_loses_what_was_decided_to_be_routable() -> None:
+    """As a publish a moment later would; it is counted."""
+    node = Node()
+    peer = start(node, "a")
+    stage(peer, "a", b"1")
+    node.sync()
+    commit(peer, "a")
+    peer.send(method(1, "queue.delete", queue="q"))
+    node.sync()
+    assert node.vhost.sinks.by_name["s"].unroutable == 1
+    assert set(node.vhost.queues) == set()
+
+
+def test_a_full_queue_that_rejects_is_waited_for() -> None:
+    node = Node()
+    peer = node.connect()
+    peer.declare("q", arguments={"x-max-length": 2, "x-overflow": "reject-publish"})
+    peer = node.connect()
+    stage_queue(peer, "a")
+    peer.call(1, "confirm.select")
+    stage(peer, "a", b"1", b"2", b"3", b"4", b"5")
+    assert released(peer, "a") == ["basic.ack"]
+    found = []
+    for _ in range(3):
+        node.tick(1000)
+        found.append(bodies(node))
+    assert found == [[b"1", b"2"], [b"3", b"4"], [b"5"]]
+
+
+def test_it_waits_while_the_disk_is_nearly_full() -> None:
+    node = Node()
+    peer = start(node, "a")
+    stage(peer, "a", b"1")
+    node.sync()
+    commit(peer, "a")
+    node.broker.disk_free_bytes_min = 100
+    node.broker.judge_disk(50)
+    node.sync()
+    assert node.vhost.queues["q"].ready_count() == 0
+    node.broker.judge_disk(10**9)
+    assert bodies(node) == [b"1"]
