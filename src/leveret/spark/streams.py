@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
 from pyspark.sql.types import StructType
@@ -19,6 +20,9 @@ from leveret.spark.options import ENDS, STARTS, OptionError, Options
 from leveret.spark.retries import ask
 from leveret.spark.transports import Transport, TransportOpener
 from leveret.spark.transports.base import Bounds
+
+#: Streams that are asked at the same time; each has a connection of its own.
+ASKED_AT_ONCE: Final = 16
 
 T = TypeVar("T")
 
@@ -65,11 +69,23 @@ class Streams:
 
     def bounds(self) -> dict[str, Bounds]:
         """Return both ends of each.  Raises: Interrupted; NotFound (404)."""
-        return {name: self._asked(name, self.transport(name).bounds) for name in self.names()}
+        return self._of_each(lambda way: way.bounds())
 
     def latest(self) -> dict[str, int]:
         """Return the end of each.  Raises: Interrupted; NotFound (404)."""
-        return {name: self._asked(name, self.transport(name).latest) for name in self.names()}
+        return self._of_each(lambda way: way.latest())
+
+    def _of_each(self, question: Callable[[Transport], T]) -> dict[str, T]:
+        """Ask all streams at once: RabbitMQ takes a quarter of a second to tell one's end."""
+        ways = {name: self.transport(name) for name in self.names()}
+
+        def ask_one(name: str) -> T:
+            return self._asked(name, lambda: question(ways[name]))
+
+        if len(ways) < 2:
+            return {name: ask_one(name) for name in ways}
+        with ThreadPoolExecutor(min(len(ways), ASKED_AT_ONCE)) as threads:
+            return dict(zip(ways, threads.map(ask_one, ways), strict=True))
 
     def earliest_of(self, name: str) -> int:
         """Return where one begins.  Raises: Interrupted; NotFound (404)."""
