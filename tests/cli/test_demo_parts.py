@@ -119,7 +119,7 @@ ROWS = tuple(Archived(n, line.message_id, "a.info", line.body) for n, line in en
 def lake(rows: tuple[Archived, ...]) -> Lake:
     """Return a lake of some rows with a report that is right."""
     size = sum(len(row.body) for row in rows)
-    key = Traffic(None, "logs", "a.info", len(rows), size)
+    key = Traffic(None, "logs", "a.info", len(rows), size, 2, 2)
     report = Report("archive", 1, len(rows), size, (key,), 1, (key,), 1, (), 1)
     return Lake(rows, 1, report)
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
+from leveret.cli import app, exits
+from leveret.cli.pipeline import MODULES
 from leveret.cli.pipeline.running import cause
+from leveret.cli.pipeline.submit import submit_file
 
 TEXT = """[STREAM_FAILED] Query [id = 1] terminated with exception: An error …
 Traceback (most recent call last):
@@ -30,3 +35,32 @@ def test_other_failures_are_told_by_their_first_line() -> None:
         "[PATH_NOT_FOUND] Path does not exist: /x."
     )
     assert cause(ValueError()) == "ValueError"
+
+
+def refused(*arguments: str) -> None:
+    """Check that a command line ends as one that makes no sense."""
+    with pytest.raises(SystemExit) as ended:
+        app(["pipeline", *arguments], prog_name="leveret")
+    assert ended.value.code == exits.USAGE
+
+
+def test_what_needs_no_spark_to_be_refused_is_refused_without_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for job in ("report", "deadletter", "republish", "replay"):
+        refused(job)
+        assert "--stream" in capsys.readouterr().err
+    refused("route", "definitions.json")
+    assert "--stream" in capsys.readouterr().err
+    refused("republish", "--stream", "s")
+    assert "or say --all" in capsys.readouterr().err
+
+
+def test_every_job_has_a_file_for_spark_submit() -> None:
+    jobs = [command.__name__ for module in MODULES for command in module.COMMANDS]
+    for job in jobs:
+        assert f'run("{job}")' in submit_file(job).read_text()
+    assert len(list(submit_file("route").parent.glob("[a-z]*.py"))) == len(jobs)
+    for wrong in ("none", "__init__"):
+        with pytest.raises(KeyError):
+            submit_file(wrong)

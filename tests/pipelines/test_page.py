@@ -43,7 +43,7 @@ class Reader(HTMLParser):
 
 def make_report(key: str, rows: int = 3, bars: int = 3) -> Report:
     traffic = tuple(
-        Traffic(START + timedelta(minutes=n), key, f"{key}{n % 9}", n + 1, 10 * n)
+        Traffic(START + timedelta(minutes=n), key, f"{key}{n % 9}", n + 1, 10 * n, n, 2 * n)
         for n in range(rows)
     )
     return Report(

@@ -9,12 +9,21 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from brokers import Broker
+from brokers import Broker, running_broker
+from leveret.pipelines import archive
 from live_stream import LiveStream
 
 DOCS = Path(__file__).parents[2] / "docs"
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 URI = re.compile(r"amqp://guest:guest@localhost(:5672)?/%2F")
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A broker that tells its events, for the page that reads them."""
+    settings = {"event_sample_every": "1"}
+    with running_broker(tmp_path_factory.mktemp("telling"), settings) as running:
+        yield running
 
 
 @pytest.fixture
@@ -30,13 +39,19 @@ def orders(broker: Broker) -> Iterator[LiveStream]:
 def example(page: Path, uri: str, directory: Path) -> str:
     """Return the Python of a page, for a broker and a directory of this test's."""
     code = "\n".join(BLOCK.findall(page.read_text(encoding="utf-8")))
-    assert URI.search(code)
     return URI.sub(uri, code).replace('"/data/', f'"{directory}/')
 
 
 @pytest.mark.parametrize("page", sorted(DOCS.glob("job-*.md")), ids=lambda page: page.stem)
 def test_the_example_runs(
-    spark: SparkSession, orders: LiveStream, tmp_path: Path, page: Path
+    spark: SparkSession,
+    orders: LiveStream,
+    tmp_path: Path,
+    page: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     code = example(page, orders.uri, tmp_path)
+    if f"{tmp_path}/archive/orders" in code and "archive(" not in code:
+        archive(spark, orders.uri, orders.name, tmp_path / "archive" / "orders")
     exec(compile(code, page.name, "exec"), {"__name__": "example"})  # noqa: S102  our own page

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import typer
 
-from leveret.cli.pipeline import archive, lifecycle, report, route
+from leveret.cli.pipeline import archive, deadletter, lifecycle, replay, report, route
 
-MODULES = (archive, lifecycle, report, route)
+MODULES = (archive, report, route, deadletter, replay, lifecycle)
 
 
 def app() -> typer.Typer:

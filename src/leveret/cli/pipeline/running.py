@@ -39,6 +39,42 @@ Archive = Annotated[
 Html = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write the page there.")]
 
 
+Since = Annotated[
+    str | None, typer.Option("--since", metavar="MOMENT", help="From this moment on.")
+]
+Until = Annotated[str | None, typer.Option("--until", metavar="MOMENT", help="Before this moment.")]
+
+To = Annotated[
+    str | None,
+    typer.Option("--to", metavar="URI", help="The broker to publish to; else that of --uri."),
+]
+
+Unroutable = Annotated[
+    str,
+    typer.Option(
+        "--unroutable", metavar="WHAT", help="`fail`, `drop` or `dead-letter:<exchange>`."
+    ),
+]
+
+Rate = Annotated[
+    int | None, typer.Option("--rate", metavar="N", help="At most so many messages a second.")
+]
+
+Name = Annotated[
+    str | None,
+    typer.Option("--name", metavar="NAME", help="Its publisher; another one publishes again."),
+]
+
+Progress = Annotated[
+    str | None,
+    typer.Option("--checkpoint", metavar="FILE", help="Note there how far it is, and go on so."),
+]
+
+NoDedup = Annotated[
+    bool,
+    typer.Option("--no-dedup", help="For brokers that drop nothing twice, such as RabbitMQ."),
+]
+
 #: A line of a Python traceback that names the exception: `leveret.client.errors.Refused: …`.
 _NAMED: Final = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Refused|NotFound|Interrupted): ")
 

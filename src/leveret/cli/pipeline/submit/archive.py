@@ -1,4 +1,4 @@
-"""For `spark-submit`: runs `leveret pipeline archive` with the arguments that follow this file."""
+"""For `spark-submit`: `leveret pipeline archive` with the arguments that follow this file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""For `spark-submit`: runs `leveret pipeline report` with the arguments that follow this file."""
+"""For `spark-submit`: `leveret pipeline report` with the arguments that follow this file."""
 
 from __future__ import annotations
 

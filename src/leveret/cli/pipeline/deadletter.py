@@ -1,0 +1,128 @@
+"""`leveret pipeline deadletter` and `republish`: why messages died, and some of them back."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from leveret.cli import exits, options
+from leveret.cli.pipeline import running
+
+ErrorPath = Annotated[
+    str | None,
+    typer.Option("--error-path", metavar="PATH", help="Where a JSON body tells the error."),
+]
+ErrorHeader = Annotated[
+    list[str] | None,
+    typer.Option("--error-header", metavar="NAME", help="A header that tells the error."),
+]
+
+
+def deadletter(
+    stream: running.Stream = None,
+    path: running.Archive = None,
+    from_queue: Annotated[
+        str | None,
+        typer.Option("--from-queue", metavar="QUEUE", help="Look at what this queue holds."),
+    ] = None,
+    since: running.Since = None,
+    until: running.Until = None,
+    window: Annotated[
+        str, typer.Option("--window", metavar="SPAN", help="The length of a bar of the plot.")
+    ] = "1 minute",
+    error_path: ErrorPath = None,
+    error_header: ErrorHeader = None,
+    html: running.Html = None,
+    master: running.Master = None,
+    uri: options.Uri = options.DEFAULT_URI,
+) -> None:
+    """Group dead letters by queue, reason and kind of error, with counts and samples."""
+    if from_queue is None:
+        running.need_source(stream, path)
+    with running.session("deadletter", master) as spark:
+        from leveret.pipelines import deadletter as run
+        from leveret.pipelines.letters import ERROR_HEADERS
+
+        found = run(
+            spark,
+            uri=uri if path is None else None,
+            stream=stream,
+            from_queue=from_queue,
+            path=path,
+            since=since,
+            until=until,
+            window=window,
+            error_headers=error_header or ERROR_HEADERS,
+            error_path=error_path,
+            html_path=html,
+            progress=running.say,
+        )
+    typer.echo(f"{found.letters} dead letters in {found.groups_total} groups")
+    for one in found.groups:
+        typer.echo(f"{one.letters}\t{one.queue}\t{one.reason}\t{one.fingerprint}\t{one.kind}")
+
+
+def republish(
+    stream: running.Stream = None,
+    path: running.Archive = None,
+    reason: Annotated[
+        str | None, typer.Option("--reason", metavar="REASON", help="Only what died for this.")
+    ] = None,
+    queue: Annotated[
+        str | None, typer.Option("--queue", metavar="QUEUE", help="Only what died in this queue.")
+    ] = None,
+    fingerprint: Annotated[
+        str | None,
+        typer.Option("--fingerprint", metavar="DIGITS", help="Only what died of this error."),
+    ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="All letters, where nothing else chooses some.")
+    ] = False,
+    since: running.Since = None,
+    until: running.Until = None,
+    error_path: ErrorPath = None,
+    error_header: ErrorHeader = None,
+    to: running.To = None,
+    unroutable: running.Unroutable = "fail",
+    rate: running.Rate = None,
+    name: running.Name = None,
+    checkpoint: running.Progress = None,
+    no_dedup: running.NoDedup = False,
+    master: running.Master = None,
+    uri: options.Uri = options.DEFAULT_URI,
+) -> None:
+    """Publish dead letters again, to the exchange and routing key that they had first, once."""
+    running.need_source(stream, path)
+    chosen = (reason, queue, fingerprint, since, until)
+    if not everything and all(choice is None for choice in chosen):
+        text = "choose letters by --reason, --queue, --fingerprint, --since, --until, or say --all"
+        raise exits.Failure(text, exits.USAGE)
+    with running.session("republish", master) as spark:
+        from leveret.pipelines import republish as run
+        from leveret.pipelines.letters import ERROR_HEADERS
+
+        sent = run(
+            spark,
+            to or uri,
+            uri=uri if path is None else None,
+            stream=stream,
+            path=path,
+            reason=reason,
+            queue=queue,
+            fingerprint=fingerprint,
+            since=since,
+            until=until,
+            error_headers=error_header or ERROR_HEADERS,
+            error_path=error_path,
+            unroutable=unroutable,
+            dedup=not no_dedup,
+            rate=rate,
+            name=name,
+            checkpoint=checkpoint,
+            progress=running.say,
+        )
+    typer.echo(f"{sent.messages} letters published as {sent.name}")
+
+
+COMMANDS = (deadletter, republish)

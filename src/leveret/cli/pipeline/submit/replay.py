@@ -1,0 +1,8 @@
+"""For `spark-submit`: `leveret pipeline replay` with the arguments that follow this file."""
+
+from __future__ import annotations
+
+from leveret.cli.pipeline.submit import run
+
+if __name__ == "__main__":
+    run("replay")

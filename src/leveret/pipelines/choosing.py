@@ -1,0 +1,120 @@
+"""Which messages a job takes: by time, exchange, routing key and headers.
+
+Topic patterns are matched by the broker's own trie, once for each distinct key of an Arrow batch.
+A message's time is the broker's, else (RabbitMQ gives none) the publisher's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from leveret.pipelines.refusals import JobError
+from leveret.routing.topic import TopicTrie
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame
+
+_KEY_BYTES_MAX = 255
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What is asked of a message; all of it must hold, and of the patterns one.
+
+    A header whose value is None must be there.
+    """
+
+    since: datetime | None = None
+    until: datetime | None = None
+    exchange: str | None = None
+    patterns: tuple[str, ...] = ()
+    headers: Mapping[str, str | None] = field(default_factory=dict)
+
+    def check(self) -> None:
+        """Refuse what can hold for no message.  Raises: JobError."""
+        if self.since is not None and self.until is not None and self.since >= self.until:
+            raise JobError(f"since {self.since} is not before until {self.until}")
+        for pattern in self.patterns:
+            if len(pattern.encode()) > _KEY_BYTES_MAX:
+                raise JobError(f"pattern {pattern[:40]!r}…: at most {_KEY_BYTES_MAX} bytes")
+
+    def described(self) -> dict[str, object]:
+        """Return it as text, for the name of a job."""
+        return {
+            "since": self.since,
+            "until": self.until,
+            "exchange": self.exchange,
+            "patterns": sorted(self.patterns),
+            "headers": dict(self.headers),
+        }
+
+
+def chosen(rows: DataFrame, choice: Choice) -> DataFrame:
+    """Return the rows that a choice takes."""
+    from pyspark.sql import functions as f
+
+    if choice.since is not None or choice.until is not None:
+        rows = in_time(rows, f.coalesce("timestamp", "properties.timestamp"), choice)
+    if choice.exchange is not None:
+        rows = rows.where(f.col("exchange") == choice.exchange)
+    for name, value in choice.headers.items():
+        there = f.map_contains_key("headers", f.lit(name))
+        rows = rows.where(there if value is None else f.col("headers")[name] == value)
+    if choice.patterns:
+        rows = rows.where(key_matches(choice.patterns))
+    return rows
+
+
+def in_time(rows: DataFrame, moment: Column, choice: Choice) -> DataFrame:
+    """Return the rows whose moment is at or after `since` and before `until`."""
+    from pyspark.sql import functions as f
+
+    if choice.since is not None:
+        rows = rows.where(moment >= f.lit(choice.since))
+    if choice.until is not None:
+        rows = rows.where(moment < f.lit(choice.until))
+    return rows
+
+
+def key_matches(patterns: Sequence[str]) -> Column:
+    """Return whether the column routing_key fits one of some topic patterns."""
+    import pyarrow as pa
+    from pyspark.sql import functions as f
+
+    held = tuple(patterns)
+
+    def matches(keys: pa.Array) -> pa.Array:
+        return matching(held, keys)
+
+    # Spark reads the types of the arguments, and would look for `pa` among this module's names.
+    matches.__annotations__ = {"keys": pa.Array, "return": pa.Array}
+    made: Column = f.arrow_udf(matches, "boolean")("routing_key")  # type: ignore[attr-defined]
+    return made
+
+
+def matching(patterns: Sequence[str], keys: pa.Array) -> pa.Array:
+    """Return, key by key, whether one of the patterns fits."""
+    import pyarrow as pa
+
+    trie = TopicTrie()
+    for pattern in patterns:
+        trie.insert(pattern, pattern)
+    coded = keys.fill_null("").dictionary_encode()
+    fits = [bool(trie.match(key)) for key in coded.dictionary.to_pylist()]
+    return pa.array(fits, pa.bool_()).take(coded.indices)
+
+
+def header_choice(pairs: Sequence[str]) -> dict[str, str | None]:
+    """Return `NAME=VALUE` and `NAME` texts as the headers of a choice.  Raises: JobError."""
+    found: dict[str, str | None] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not name or name in found or re.search(r"[\x00-\x1f]", name):
+            raise JobError(f"headers: {pair!r} is no NAME=VALUE, or its name comes twice")
+        found[name] = value if equals else None
+    return found

@@ -1,0 +1,385 @@
+"""Dead letters: why did they die, where, of what error, and some of them back to where they came.
+
+It reads what a dead-letter exchange has put into a stream (bind one: nothing is taken out of it),
+an archive of one, or a queue, which is looked at and left as it is.  Spark counts the groups; what
+comes back is bounded whatever there is: the groups with the most letters, with their first and last
+letter, and totals over all.
+
+`republish` publishes letters of a stream or an archive again, to the exchange and with the routing
+key that they were published with first.  `sending` says how often: once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from leveret.pipelines.choosing import Choice, in_time
+from leveret.pipelines.letters import (
+    BODY_BYTES_SHOWN,
+    ERROR_HEADERS,
+    described,
+    error_kind,
+    letters,
+)
+from leveret.pipelines.plots import BANDS_MAX, Bar, bar_width
+from leveret.pipelines.progress import Say, stages
+from leveret.pipelines.refusals import JobError, moment, only_one, span_seconds
+from leveret.pipelines.replay import archived, place_of, source_options
+from leveret.pipelines.sending import STEP_RECORDS, Destination, Sent, job_name, send
+from leveret.pipelines.source import messages
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+#: Groups that come back.
+GROUPS_MAX: Final = 1000
+
+_COLUMNS: Final = (
+    "stream string, offset bigint, timestamp timestamp, exchange string, routing_key string, "
+    "headers map<string, string>, body binary"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """One letter, as much of it as a person wants to see."""
+
+    stream: str
+    offset: int | None
+    exchange: str
+    routing_key: str
+    died_at: datetime | None
+    died_times: int
+    error: str
+    body: str
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Letters that died in one queue, for one reason and of one kind of error.
+
+    `kind` is the error without what differs from letter to letter.
+    """
+
+    reason: str
+    queue: str
+    fingerprint: str
+    kind: str
+    letters: int
+    bytes: int
+    first: Letter
+    last: Letter
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetters:
+    """What there is of dead letters; `others` are messages that are none.
+
+    `bars` count letters over time, by their place in `ends`: queue and reason.
+    """
+
+    source: str
+    letters: int
+    bytes: int
+    others: int
+    groups: tuple[Group, ...]
+    groups_total: int
+    ends: tuple[tuple[str, str], ...]
+    bars: tuple[Bar, ...]
+    bar_seconds: int
+
+
+def deadletter(
+    spark: SparkSession,
+    *,
+    uri: str | None = None,
+    stream: str | None = None,
+    from_queue: str | None = None,
+    path: str | Path | None = None,
+    rows: DataFrame | None = None,
+    since: str | datetime | None = None,
+    until: str | datetime | None = None,
+    window: str = "1 minute",
+    error_headers: Sequence[str] = ERROR_HEADERS,
+    error_path: str | None = None,
+    html_path: str | Path | None = None,
+    password_env: str | None = None,
+    options: Mapping[str, str] | None = None,
+    progress: Say | None = None,
+) -> DeadLetters:
+    """Group the dead letters of a stream, a queue (`uri` with either), an archive or a table.
+
+    `error_path` finds the error in a JSON body (`$.error.message`), `error_headers` in a header.
+
+    Raises: JobError for what makes no sense; what Spark raises.
+    """
+    seconds = span_seconds("window", window)
+    choice = Choice(moment("since", since), moment("until", until))
+    choice.check()
+    if rows is not None:
+        only_one(rows=True, uri=uri, path=path)
+        source = "a table"
+    elif from_queue is not None:
+        rows, source = _browsed(spark, uri, from_queue, stream, path, password_env, options)
+    else:
+        rows, source = messages(
+            spark,
+            uri=uri,
+            stream=stream,
+            path=path,
+            password_env=password_env,
+            options=options,
+            columns=_COLUMNS,
+        )
+    with stages(spark, progress, f"dead letters of {source}"):
+        found = _summarize(rows, source, choice, seconds, error_headers, error_path)
+    if html_path is not None:
+        from leveret.pipelines.deadletter_page import deadletter_page
+        from leveret.pipelines.page_parts import write_page
+
+        write_page(html_path, deadletter_page(found))
+    return found
+
+
+def _browsed(
+    spark: SparkSession,
+    uri: str | None,
+    queue: str,
+    stream: str | None,
+    path: str | Path | None,
+    password_env: str | None,
+    options: Mapping[str, str] | None,
+) -> tuple[DataFrame, str]:
+    """Return what a queue holds; it stays there."""
+    if uri is None or stream is not None or path is not None:
+        raise JobError("from_queue: a queue is read by uri and from_queue alone")
+    texts = {**(options or {}), "uri": uri, "queue": queue}
+    if password_env is not None:
+        texts["passwordEnv"] = password_env
+    return spark.read.format("leveret").options(**texts).schema(_COLUMNS).load(), f"queue {queue}"
+
+
+def republish(
+    spark: SparkSession,
+    to_uri: str,
+    *,
+    uri: str | None = None,
+    stream: str | None = None,
+    path: str | Path | None = None,
+    reason: str | None = None,
+    queue: str | None = None,
+    fingerprint: str | None = None,
+    since: str | datetime | None = None,
+    until: str | datetime | None = None,
+    error_headers: Sequence[str] = ERROR_HEADERS,
+    error_path: str | None = None,
+    unroutable: str = "fail",
+    dedup: bool = True,
+    rate: int | None = None,
+    step: int = STEP_RECORDS,
+    name: str | None = None,
+    checkpoint: str | Path | None = None,
+    password_env: str | None = None,
+    to_password_env: str | None = None,
+    options: Mapping[str, str] | None = None,
+    progress: Say | None = None,
+) -> Sent:
+    """Publish dead letters again, to the exchange and routing key that they had first.
+
+    Taken are those that died for a reason, in a queue, of a kind of error, in a time, as far as any
+    of that is said.
+
+    Raises: JobError for what makes no sense; what Spark raises, with the source's or sink's reason.
+    """
+    from pyspark.sql import functions as f
+
+    from leveret.pipelines.parts import stream_parts, table_parts
+
+    choice = Choice(moment("since", since), moment("until", until))
+    choice.check()
+    wanted = {"reason": reason, "queue": queue, "fingerprint": fingerprint}
+
+    def choose(rows: DataFrame) -> DataFrame:
+        taken = in_time(letters(rows, error_headers, error_path), f.col("died_at"), choice)
+        for column, value in wanted.items():
+            taken = taken if value is None else taken.where(f.col(column) == value)
+        key = f.coalesce("first_routing_key", "routing_key")
+        return taken.withColumns({"exchange": f.col("first_exchange"), "routing_key": key})
+
+    texts = source_options(uri, stream, path, password_env, options)
+    source = str(path) if texts is None else f"{place_of(uri)}/{stream}"
+    said = {**choice.described(), **wanted, "to": place_of(to_uri), "error_path": error_path}
+    own_name = name or job_name("deadletter", source=source, of=stream, **said)
+    to = Destination(to_uri, password_env=to_password_env, unroutable=unroutable, dedup=dedup)
+    if texts is not None:
+        parts = stream_parts(spark, texts, choose)
+    else:
+        assert path is not None
+        parts = table_parts(archived(spark, path, stream), choose)
+    return send(
+        spark, parts, own_name, to, rate=rate, step=step, checkpoint=checkpoint, progress=progress
+    )
+
+
+# -- counting --------------------------------------------------------------------------------------
+
+
+def _summarize(
+    rows: DataFrame,
+    source: str,
+    choice: Choice,
+    window_seconds: int,
+    error_headers: Sequence[str],
+    error_path: str | None,
+) -> DeadLetters:
+    from pyspark.sql import functions as f
+
+    micros = f.unix_micros("died_at")
+    start = micros - f.pmod(micros, f.lit(window_seconds * 1_000_000))
+    sample = f.struct(
+        "stream",
+        "offset",
+        f.col("first_exchange").alias("exchange"),
+        f.coalesce("first_routing_key", "routing_key").alias("routing_key"),
+        micros.alias("died_at"),
+        "died_times",
+        "error",
+        f.make_valid_utf8(f.substring("body", 1, BODY_BYTES_SHOWN).cast("string")).alias("body"),
+    )
+    order = f.struct("died_at", "stream", "offset")
+    taken = in_time(described(rows, error_headers, error_path), f.col("died_at"), choice)
+    counted = (
+        taken.select("*", start.alias("start"), sample.alias("letter"), order.alias("order"))
+        .groupBy("is_letter", "reason", "queue", "fingerprint", "start")
+        .agg(
+            f.count(f.lit(1)).alias("letters"),
+            f.sum(f.length("body")).alias("bytes"),
+            f.min_by("letter", "order").alias("first"),
+            f.max_by("letter", "order").alias("last"),
+        )
+        .persist()
+    )
+    try:
+        windows = counted.where("is_letter")
+        totals = windows.agg(
+            f.coalesce(f.sum("letters"), f.lit(0)).alias("letters"),
+            f.coalesce(f.sum("bytes"), f.lit(0)).alias("bytes"),
+            f.count_distinct("reason", "queue", "fingerprint").alias("groups"),
+            f.min("start").alias("first"),
+            f.max("start").alias("last"),
+        ).collect()[0]
+        bar_seconds = bar_width(totals["first"], totals["last"], window_seconds)
+        ends = _ends(windows)
+        return DeadLetters(
+            source=source,
+            letters=totals["letters"],
+            bytes=totals["bytes"],
+            others=_others(counted),
+            groups=_groups(windows),
+            groups_total=totals["groups"],
+            ends=ends,
+            bars=_bars(windows, ends, bar_seconds),
+            bar_seconds=bar_seconds,
+        )
+    finally:
+        counted.unpersist()
+
+
+def _others(counted: DataFrame) -> int:
+    """Return how many messages bear no sign of a death."""
+    from pyspark.sql import functions as f
+
+    found = counted.where(~f.col("is_letter")).agg(f.coalesce(f.sum("letters"), f.lit(0)))
+    return int(found.collect()[0][0])
+
+
+def _groups(windows: DataFrame) -> tuple[Group, ...]:
+    """Return the groups with the most letters."""
+    from pyspark.sql import functions as f
+
+    # Without a time the order is nobody's; a null one would lose the letter.
+    in_order = f.coalesce("start", f.lit(-1))
+    found = (
+        windows.groupBy("reason", "queue", "fingerprint")
+        .agg(
+            f.sum("letters").alias("letters"),
+            f.sum("bytes").alias("bytes"),
+            f.min_by("first", in_order).alias("first"),
+            f.max_by("last", in_order).alias("last"),
+        )
+        .withColumn("error", f.col("last.error"))
+        .withColumn("kind", error_kind("error"))
+        .orderBy(f.desc("letters"), "queue", "reason", "fingerprint")
+        .limit(GROUPS_MAX)
+    )
+    return tuple(
+        Group(
+            row["reason"],
+            row["queue"],
+            row["fingerprint"],
+            row["kind"],
+            row["letters"],
+            row["bytes"] or 0,
+            _letter(row["first"]),
+            _letter(row["last"]),
+        )
+        for row in found.collect()
+    )
+
+
+def _letter(row: Row) -> Letter:
+    died_at = row["died_at"]
+    return Letter(
+        stream=row["stream"] or "",
+        offset=row["offset"],
+        exchange=row["exchange"] or "",
+        routing_key=row["routing_key"] or "",
+        died_at=None if died_at is None else _EPOCH + timedelta(microseconds=died_at),
+        died_times=row["died_times"],
+        error=row["error"],
+        body=row["body"] or "",
+    )
+
+
+def _ends(windows: DataFrame) -> tuple[tuple[str, str], ...]:
+    """Return the pairs of queue and reason that the plot tells apart: those with most letters."""
+    from pyspark.sql import functions as f
+
+    found = (
+        windows.groupBy("queue", "reason")
+        .agg(f.sum("letters").alias("letters"))
+        .orderBy(f.desc("letters"), "queue", "reason")
+        .limit(BANDS_MAX)
+    )
+    return tuple((row["queue"], row["reason"]) for row in found.collect())
+
+
+def _bars(
+    windows: DataFrame, ends: tuple[tuple[str, str], ...], bar_seconds: int
+) -> tuple[Bar, ...]:
+    """Return the bars of the plot, in order of time and place."""
+    from pyspark.sql import functions as f
+
+    rank = f.lit(BANDS_MAX)
+    for place, (queue, reason) in enumerate(ends):
+        same = (f.col("queue") == queue) & (f.col("reason") == reason)
+        rank = f.when(same, place).otherwise(rank)
+    width = f.lit(bar_seconds * 1_000_000)
+    found = (
+        windows.where(f.col("start").isNotNull())
+        .groupBy((f.col("start") - f.pmod("start", width)).alias("bar"), rank.alias("rank"))
+        .agg(f.sum("letters").alias("letters"))
+        .collect()
+    )
+    bars = [
+        Bar(_EPOCH + timedelta(microseconds=row["bar"]), row["rank"], row["letters"])
+        for row in found
+    ]
+    return tuple(sorted(bars, key=lambda bar: (bar.start, bar.rank)))
+
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

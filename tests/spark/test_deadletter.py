@@ -1,0 +1,245 @@
+"""Dead letters: grouped as they died, and some of them back where they came from, once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from brokers import Broker, unique
+from leveret.client import BasicProperties
+from leveret.client.blocking import Channel, connect
+from leveret.pipelines import archive, deadletter, republish
+from leveret.pipelines.letters import letters
+from leveret.pipelines.refusals import JobError
+from live_stream import LiveStream
+
+SCHEMA = (
+    "stream string, offset bigint, timestamp timestamp, exchange string, routing_key string, "
+    "headers map<string, string>, properties struct<timestamp: timestamp>, body binary"
+)
+DEATHS = [
+    {"count": 2, "reason": "expired", "queue": "retry", "time": "1700000100", "exchange": "dlx"},
+    {
+        "count": 1,
+        "reason": "rejected",
+        "queue": "work",
+        "time": "1700000000",
+        "exchange": "shop",
+        "routing-keys": ["order.eu", "copy"],
+    },
+]
+
+
+def letter(offset: int, headers: dict[str, str], body: bytes = b"") -> tuple[object, ...]:
+    return ("s", offset, None, "dlx", "own", headers, None, body)
+
+
+def table(spark: SparkSession, *rows: tuple[object, ...]) -> DataFrame:
+    return spark.createDataFrame(list(rows), SCHEMA)
+
+
+# -- letters on paper ------------------------------------------------------------------------------
+
+
+def test_what_was_published_is_the_first_deaths(spark: SparkSession) -> None:
+    """A letter that goes round has its entries moved, so the headers say which is the first."""
+    first = {
+        "x-first-death-queue": "work",
+        "x-first-death-reason": "rejected",
+        "x-first-death-exchange": "shop",
+    }
+    moved = {"x-death": json.dumps(DEATHS[::-1]), **first}
+    rows = table(
+        spark,
+        letter(0, {"x-death": json.dumps(DEATHS)}),
+        letter(1, moved),
+        letter(2, {"x-first-death-reason": "maxlen", "x-first-death-queue": "q"}),
+        letter(3, {"x-death": "no JSON"}),
+        letter(4, {"other": "x"}),
+    )
+    columns = ("reason", "queue", "died_times", "first_exchange", "first_routing_key")
+    found = [tuple(row) for row in letters(rows).orderBy("offset").select(*columns).collect()]
+    assert found == [
+        ("expired", "retry", 3, "shop", "order.eu"),
+        ("rejected", "work", 3, "shop", "order.eu"),
+        ("maxlen", "q", 1, "", None),
+        ("unknown", "unknown", 1, "", None),
+    ]
+
+
+def test_errors_of_a_kind_have_one_fingerprint(spark: SparkSession) -> None:
+    texts = [
+        "no order 'a-17' in 30.5 s (3f2b8c9d-0000-4000-8000-0123456789ab at 0xFFEE)",
+        "no order 'b'  in 7 s (00000000-1111-4000-8000-0123456789ab at 0x1)\n  at line 7",
+        "Traceback (most recent call last):\n  File 'x', line 3\nKeyError: 'b'\n",
+        "Traceback (most recent call last):\n  File 'y', line 9\nKeyError: 'c'",
+    ]
+    rows = [
+        letter(n, {"x-death": json.dumps(DEATHS), "x-error": text}) for n, text in enumerate(texts)
+    ]
+    found = deadletter(spark, rows=table(spark, *rows))
+    assert {(one.kind, one.letters) for one in found.groups} == {
+        ("no order <text> in <n> s (<id> at <hex>)", 2),
+        ("KeyError: <text>", 2),
+    }
+    assert len({one.fingerprint for one in found.groups}) == 2
+    bodies = [
+        letter(n, {"x-death": json.dumps(DEATHS)}, b'{"error": {"text": "bad %d"}} \xff' % n)
+        for n in range(3)
+    ]
+    found = deadletter(spark, rows=table(spark, *bodies), error_path="$.error.text")
+    assert [(one.kind, one.letters, one.last.error) for one in found.groups] == [
+        ("bad <n>", 3, "bad 2")
+    ]
+    assert deadletter(spark, rows=table(spark, *bodies)).groups[0].fingerprint == ""
+
+
+# -- letters of a broker ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Works:
+    """Two queues whose letters a stream keeps."""
+
+    stream: LiveStream
+    exchange: str
+    queues: tuple[str, str]
+
+    def fail(self, channel: Channel, queue: str) -> int:
+        """Reject all that a queue holds; return how much that was."""
+        count = 0
+        while (message := channel.get(queue)) is not None:
+            message.reject(requeue=False)
+            count += 1
+        return count
+
+
+@pytest.fixture
+def works(broker: Broker, stream: LiveStream) -> Iterator[Works]:
+    exchange = unique("works")
+    queues = (f"{exchange}-a", f"{exchange}-b")
+    with connect(broker.uri) as connection, connection.channel() as channel:
+        channel.exchange_declare(exchange, "topic", durable=True)
+        for name, key in zip(queues, ("a.#", "b.#"), strict=True):
+            arguments = {"x-dead-letter-exchange": stream.exchange}
+            if key == "b.#":
+                arguments["x-dead-letter-routing-key"] = "gone"
+            channel.queue_declare(name, durable=True, arguments=arguments)
+            channel.queue_bind(name, exchange, key)
+        yield Works(stream, exchange, queues)
+        for name in queues:
+            channel.queue_delete(name)
+        channel.exchange_delete(exchange)
+
+
+def publish(works: Works, channel: Channel) -> None:
+    for n in range(30):
+        headers: dict[str, object] = {"x-error": f"no such order: {n % 3}", "n": n}
+        key = ("a.x", "b.y", "a.z")[n % 3]
+        channel.publish(str(n).encode(), works.exchange, key, BasicProperties(headers=headers))
+
+
+def test_letters_of_a_stream_are_grouped_and_go_back_once(
+    spark: SparkSession, works: Works, tmp_path: Path
+) -> None:
+    stream, (first, second) = works.stream, works.queues
+    with connect(stream.uri) as connection, connection.channel() as channel:
+        channel.confirm_select()
+        publish(works, channel)
+        assert (works.fail(channel, first), works.fail(channel, second)) == (20, 10)
+    page = tmp_path / "deadletter.html"
+    lines: list[str] = []
+    source = {"uri": stream.uri, "stream": stream.name}
+    found = deadletter(spark, **source, html_path=page, progress=lines.append)  # type: ignore[arg-type]
+    groups = {(one.queue, one.reason, one.kind): one.letters for one in found.groups}
+    assert groups == {
+        (first, "rejected", "no such order: <n>"): 20,
+        (second, "rejected", "no such order: <n>"): 10,
+    }
+    assert (found.letters, found.others) == (30, 0)
+    assert sum(bar.count for bar in found.bars) == 30
+    (of_second,) = (one for one in found.groups if one.queue == second)
+    assert (of_second.first.exchange, of_second.first.routing_key) == (works.exchange, "b.y")
+    assert (of_second.first.body, of_second.last.body) == ("1", "28")
+    assert lines[0] == f"dead letters of stream {stream.name}"
+    text = page.read_text(encoding="utf-8")
+    assert "no such order: &lt;n&gt;" in text
+    assert "<svg" in text
+
+    sent = republish(spark, stream.uri, **source, queue=second)  # type: ignore[arg-type]
+    assert sent.messages == 10
+    with connect(stream.uri) as connection, connection.channel() as channel:
+        assert channel.get(first, no_ack=True) is None
+        back = [channel.get(second, no_ack=True) for _ in range(11)]
+    assert [message and int(message.body) for message in back] == [*range(1, 30, 3), None]
+    assert back[0] is not None
+    assert (back[0].routing_key, back[0].exchange) == ("b.y", works.exchange)
+    assert not [name for name in back[0].headers if "death" in name]
+    assert back[0].headers["n"] == "1"
+
+    again = republish(spark, stream.uri, **source, queue=second)  # type: ignore[arg-type]
+    assert (again.messages, again.name) == (10, sent.name)
+    with connect(stream.uri) as connection, connection.channel() as channel:
+        assert channel.get(second, no_ack=True) is None
+
+
+def test_letters_of_an_archive_go_back_by_their_error(
+    spark: SparkSession, works: Works, tmp_path: Path
+) -> None:
+    stream, (first, _) = works.stream, works.queues
+    with connect(stream.uri) as connection, connection.channel() as channel:
+        channel.confirm_select()
+        publish(works, channel)
+        headers: dict[str, object] = {"x-error": "disk full"}
+        channel.publish(b"77", works.exchange, "a.w", BasicProperties(headers=headers))
+        works.fail(channel, first)
+    archive(spark, stream.uri, stream.name, tmp_path / "lake")
+    found = deadletter(spark, path=tmp_path / "lake")
+    (full,) = (one for one in found.groups if one.kind == "disk full")
+    sent = republish(
+        spark,
+        stream.uri,
+        path=tmp_path / "lake",
+        fingerprint=full.fingerprint,
+        reason="rejected",
+        since="2020-01-01",
+    )
+    assert sent.messages == 1
+    with connect(stream.uri) as connection, connection.channel() as channel:
+        message = channel.get(first, no_ack=True)
+        assert message is not None
+        assert (message.body, message.routing_key) == (b"77", "a.w")
+        assert channel.get(first, no_ack=True) is None
+
+
+def test_a_queue_is_looked_at_and_left_as_it_is(
+    spark: SparkSession, works: Works, broker: Broker
+) -> None:
+    held = unique("held")
+    with connect(broker.uri) as connection, connection.channel() as channel:
+        channel.confirm_select()
+        channel.queue_declare(held, durable=True)
+        channel.queue_bind(held, works.stream.exchange, "#")
+        publish(works, channel)
+        works.fail(channel, works.queues[0])
+        found = deadletter(spark, uri=broker.uri, from_queue=held)
+        assert (found.letters, found.groups[0].queue) == (20, works.queues[0])
+        assert channel.queue_delete(held) == 20
+
+
+def test_what_makes_no_sense_is_refused(spark: SparkSession) -> None:
+    with pytest.raises(JobError, match="messages come from a stream"):
+        deadletter(spark)
+    with pytest.raises(JobError, match="a queue is read by uri and from_queue alone"):
+        deadletter(spark, uri="amqp://", from_queue="q", stream="s")
+    with pytest.raises(JobError, match="window: '1 month' is no span"):
+        deadletter(spark, uri="amqp://", stream="s", window="1 month")
+    with pytest.raises(JobError, match="since: 'soon' is no moment"):
+        republish(spark, "amqp://", uri="amqp://", stream="s", since="soon")
+    with pytest.raises(JobError, match="messages come from a stream"):
+        republish(spark, "amqp://")
