@@ -268,6 +268,18 @@ def test_a_user_reads_what_he_may(port: int, reader: str, channel: Channel, name
         assert other not in {one["name"] for one in listed}
 
 
+def test_publishers_and_consumers_are_told_to_who_may_see_them(
+    port: int, reader: str, channel: Channel, name: str
+) -> None:
+    other = unique("t")
+    channel.queue_declare(other, durable=True, arguments=STREAM)
+    with HttpUser(port, reader, "secret") as user:
+        assert user.json(f"/api/publishers/%2F/{name}") == []
+        assert user.json(f"/api/streams/%2F/{name}/consumers") == []
+        assert user.get(f"/api/publishers/%2F/{other}")[0] == 403
+        assert user.get(f"/api/streams/%2F/{other}/consumers")[0] == 403
+
+
 def test_a_vhost_is_entered_with_permission_only(port: int, api: Api, reader: str) -> None:
     vhost = unique("v")
     api.change("PUT", f"/api/vhosts/{vhost}")

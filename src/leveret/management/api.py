@@ -88,7 +88,7 @@ MODULES = (
 
 
 #: Those of them that the broker's users may ask for on TCP; each route checks what they may do.
-USERS_MODULES = (streams, stream_chunks, stream_consumers)
+USERS_MODULES = (streams, stream_chunks, stream_consumers, publishers)
 
 
 def make_runner(broker: Broker, operator: Operator, chunks: ChunkSource, log: Log) -> web.AppRunner:

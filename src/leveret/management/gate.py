@@ -4,6 +4,9 @@ Users and passwords are those of AMQP, as Basic credentials with each request (R
 one costs a slow hash once in some minutes, because who judges them remembers; a wrong one waits as
 it does over AMQP, so that guessing is slow.
 
+A route that is served on TCP asks `may_read` or `may_see` before it answers; for who operates the
+broker, on the Unix socket, they let everything through.
+
 Invariants: who may log in from the broker's own machine only may do so here too; a refusal does not
 tell whether the user is there.
 """
@@ -80,18 +83,11 @@ def may_read(request: web.Request, queue: str) -> None:
         access.read("queue", queue)
 
 
-def may_write(request: web.Request, queue: str) -> None:
-    """Check that who asks may write to a queue or a stream.  Raises: AccessRefused (403)."""
+def may_see(request: web.Request, queue: str) -> None:
+    """Check that who asks may do anything with a queue.  Raises: AccessRefused (403)."""
     access = request.get(ACCESS)
     if access is not None:
-        access.write("queue", queue)
-
-
-def may_configure(request: web.Request, queue: str) -> None:
-    """Check that who asks may declare or delete a queue.  Raises: AccessRefused (403)."""
-    access = request.get(ACCESS)
-    if access is not None:
-        access.configure("queue", queue)
+        access.see("queue", queue)
 
 
 def can_read(request: web.Request, queue: str) -> bool:

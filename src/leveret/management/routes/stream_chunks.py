@@ -144,6 +144,8 @@ async def _send(
         if ref is None:
             for at in range(0, len(part.data), HTTP_WRITE_BYTES_MAX):
                 await response.write(part.data[at : at + HTTP_WRITE_BYTES_MAX])
+            # To make it took a while, and a reader that is fast waits for nothing.
+            await asyncio.sleep(0)
         elif not await _send_stored(source, response, stream, part, ref):
             continue
         position = int(part.end)
