@@ -53,7 +53,10 @@ def run_task(writer: bytes, partition: int, local: Mapping[str, str], rows: byte
     context = TaskContext._getOrCreate()  # noqa: SLF001  as Spark's worker does
     context._partitionId = partition  # noqa: SLF001
     context._localProperties = dict(local)  # noqa: SLF001
-    message = cloudpickle.loads(writer).write(_batches(cloudpickle.loads(rows)))
+    try:
+        message = cloudpickle.loads(writer).write(_batches(cloudpickle.loads(rows)))
+    finally:
+        TaskContext._setTaskContext(None)  # type: ignore[arg-type]  # noqa: SLF001  no task is here any more
     assert isinstance(message, WriterCommitMessage)
     done: bytes = cloudpickle.dumps(message)  # type: ignore[no-untyped-call]
     return done
@@ -127,19 +130,19 @@ class Sink:
 
         Raises: what a task or the commit raises, after the abort.
         """
-        made = self._stream_writer()
+        made = self.committer()
         told = {"sql.streaming.queryId": query, "streaming.sql.batchId": str(number)}
         self._attempt(made, partitions, told | dict(local or {}), number)
         if crash == "before commit":
             return
-        committer = self._stream_writer()
+        committer = self.committer()
         self._settle(
             lambda messages: committer.commit(messages, number),
             lambda messages: committer.abort(messages, number),
         )
 
-    def _stream_writer(self) -> Any:
-        """Return a writer as each process makes its own."""
+    def committer(self) -> Any:
+        """Return a streaming query's writer, as each process makes its own."""
         # Spark names the arguments.
         return make_source(self.options).streamWriter(schema=self.schema, overwrite=self.overwrite)
 

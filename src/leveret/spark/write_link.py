@@ -32,16 +32,18 @@ def is_leveret(connection: Connection) -> bool:
     return "Leveret" in f"{properties.get('product')} {properties.get('platform')}"
 
 
-def open_link(options: WriteOptions) -> Connection:
-    """Connect, asked again while the broker starts.  Raises: Interrupted; what refuses a login."""
-    return ask(options, f"a write to {options.title}", lambda: _connected(options))
+def open_link(options: WriteOptions, *, beats: bool = True) -> Connection:
+    """Connect, asked again while the broker starts; without `beats` there are no heartbeats.
+
+    Raises: Interrupted; what refuses a login.
+    """
+    return ask(options, f"a write to {options.title}", lambda: _connected(options, beats))
 
 
-def _connected(options: WriteOptions) -> Connection:
+def _connected(options: WriteOptions, beats: bool) -> Connection:
     """Connect once.  Raises: as `open_link`."""
     parameters = options.parameters()
-    if parameters.heartbeat_seconds is None:
-        # A task waits for its rows for as long as they take, and beats for nobody meanwhile.
+    if not beats and parameters.heartbeat_seconds is None:
         parameters = dataclasses.replace(parameters, heartbeat_seconds=0)
     try:
         return connect(parameters, connection_name=f"leveret spark write {options.title}"[:128])
@@ -175,7 +177,7 @@ class Sender:
 
     def _connect_anew(self, kept: deque[_Sent]) -> None:
         """Take a new connection, on which the pieces of the old one fit."""
-        self._connection = _connected(self._options)
+        self._connection = _connected(self._options, beats=False)
         self._publisher = self._opened(self._connection)
         self._base = kept[0].end - kept[0].count if kept else self._sent
         frames = PublishFrames(self.channel.number, self._connection.session.frame_max)

@@ -15,7 +15,7 @@ import json
 import logging
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -30,6 +30,11 @@ from leveret.spark.write_options import WriteOptions
 
 #: The routing key, on the default exchange, of the message that commits.
 COMMIT_KEY: Final = "amq.leveret.commit"
+
+#: What the broker says to one batch too many on its way (`RELEASES_PER_SINK_MAX`), and how long to
+#: wait for room.
+_BACKLOG: Final = "batches that are not released yet"
+_BACKLOG_SECONDS: Final = 0.2
 
 SINK_ARGUMENT: Final = "x-staging-sink"
 BATCH_ARGUMENT: Final = "x-staging-batch"
@@ -109,26 +114,46 @@ def _count(channel: Channel, staged: Staged) -> int:
         ) from error
 
 
-def commit(options: WriteOptions, job: Job, staged: Sequence[Staged]) -> None:
+class _Backlog(Exception):
+    """The broker has too many batches of the sink that are committed and not handed on yet."""
+
+
+def commit(
+    options: WriteOptions,
+    job: Job,
+    staged: Sequence[Staged],
+    wait: Callable[[float], object] = time.sleep,
+) -> None:
     """Have the broker publish a batch, once and for all.
 
     When it returns, the decision is on the broker's disk.  A commit whose answer did not come is
-    asked for again: the broker knows it if it was decided.
+    asked for again: the broker knows it if it was decided.  Where batches come faster than they are
+    handed on, it waits as long as for a confirm.
 
     Raises: WriteError when the broker refuses; Interrupted.
     """
-    attempts = 0
+    what = f"the commit of batch {job.batch} of sink {job.sink!r}"
+    until = time.monotonic() + options.confirm_timeout_ms / 1000
+    asked = _Asked()
+    while True:
+        try:
+            ask(options, what, lambda: _commit_once(options, job, staged, asked))
+            return
+        except _Backlog as error:
+            if time.monotonic() >= until:
+                raise WriteError(f"the broker refused {what}: {error}") from error
+            wait(_BACKLOG_SECONDS)
 
-    def attempt() -> None:
-        nonlocal attempts
-        attempts += 1
-        _commit_once(options, job, staged, attempts == 1)
 
-    ask(options, f"the commit of batch {job.batch} of sink {job.sink!r}", attempt)
+class _Asked:
+    """Whether a commit went out whose answer did not come."""
+
+    def __init__(self) -> None:
+        self.unanswered = False
 
 
-def _commit_once(options: WriteOptions, job: Job, staged: Sequence[Staged], is_first: bool) -> None:
-    """Ask for the commit; what it decided before has taken the queues.  Raises: as `commit`."""
+def _commit_once(options: WriteOptions, job: Job, staged: Sequence[Staged], asked: _Asked) -> None:
+    """Ask for the commit.  Raises: WriteError; Interrupted; _Backlog."""
     command = {
         "sink": job.sink,
         "batch": job.batch,
@@ -139,11 +164,15 @@ def _commit_once(options: WriteOptions, job: Job, staged: Sequence[Staged], is_f
     try:
         channel = connection.channel()
         channel.confirm_select()
-        if is_first:
+        if not asked.unanswered:  # one that was decided has taken the queues
             check_staged(channel, staged)
         properties = BasicProperties(content_type="application/json", delivery_mode=2)
+        asked.unanswered = True
         channel.publish(json.dumps(command).encode(), "", COMMIT_KEY, properties, mandatory=True)
     except (PublishFailed, SoftError) as error:
+        asked.unanswered = False
+        if _BACKLOG in str(error):
+            raise _Backlog(str(error)) from error
         raise WriteError(
             f"the broker refused batch {job.batch} of sink {job.sink!r}: {error}"
         ) from error

@@ -133,7 +133,8 @@ class TaskWriter:
         self._rows = 0
         self._numbers: RowNumbers | ColumnNumbers | None = None
         self._staging: StagingQueue | None = None
-        connection = open_link(options)
+        # A task waits for its rows for as long as they take, and beats for nobody meanwhile.
+        connection = open_link(options, beats=False)
         try:
             mode = chosen_mode(options, layout, connection)
             publisher = self._publisher(mode, task)

@@ -1,0 +1,344 @@
+"""Staged batches under Spark's order of calls: each is there once and whole, or not at all.
+
+Every step of a write is made to fail, and the batch is written again as Spark does it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from brokers import Broker
+from cut_proxy import CutProxy
+from leveret.client import Message
+from leveret.client.blocking import Channel, connect
+from leveret.errors import NotFound
+from leveret.limits import RELEASES_PER_SINK_MAX
+from leveret.spark.transports.base import Interrupted
+from leveret.spark.write_link import WriteError
+from leveret.spark.write_staging import COMMIT_KEY, commit, discard
+from leveret.spark.write_task import Written
+from live_stream import LiveStream
+from sink_order import Killed, Sink, fail, kill_this_process, sink_for
+from written_rows import HEADERS, bodies, consumed, drain, numbers, texts
+
+
+@pytest.fixture
+def channel(broker: Broker) -> Iterator[Channel]:
+    """A channel to look at what arrived."""
+    with connect(broker.uri) as connection:
+        yield connection.channel()
+
+
+@pytest.fixture
+def queue(channel: Channel, name: str) -> Iterator[str]:
+    """A durable queue."""
+    channel.queue_declare(name, durable=True)
+    yield name
+    channel.queue_delete(name)
+
+
+def staged(broker: Broker, rows: pa.RecordBatch | None = None, **more: str) -> Sink:
+    """Return a sink as it is by default."""
+    return sink_for({"uri": broker.uri} | more, rows or numbers(0, 1))
+
+
+def settled(channel: Channel, queue: str, count: int) -> list[bytes]:
+    """Return the bodies in a queue when `count` have come: the broker hands them on by slices."""
+    consumer = channel.consume(queue, inactivity_timeout=20.0)
+    found: list[bytes] = []
+    while len(found) < count and (message := next(consumer, None)) is not None:
+        message.ack()
+        found.append(message.body)
+    consumer.cancel()
+    return found + bodies(channel, queue)
+
+
+def queues_of(sink: Sink) -> list[str]:
+    """Return the staging queues that the tasks of the last attempt told of."""
+    written = [message for message in sink.messages if isinstance(message, Written)]
+    return [message.staged.queue for message in written if message.staged is not None]
+
+
+def is_there(broker: Broker, queue: str) -> bool:
+    """Tell whether a queue exists."""
+    with connect(broker.uri) as connection:
+        try:
+            connection.channel().queue_declare(queue, passive=True)
+        except NotFound:
+            return False
+        return True
+
+
+def vanishes(broker: Broker, queue: str) -> bool:
+    """Tell whether a queue is gone soon: the broker deletes it after its last message."""
+    deadline = time.monotonic() + 20
+    while is_there(broker, queue):
+        if time.monotonic() > deadline:
+            return False
+    return True
+
+
+# -- what arrives ----------------------------------------------------------------------------------
+
+
+def test_a_batch_arrives_as_it_was_and_in_the_order_of_its_tasks(
+    broker: Broker, channel: Channel, queue: str
+) -> None:
+    columns: dict[str, Any] = {
+        "exchange": pa.array([""] * 3),
+        "routing_key": pa.array([queue] * 3),
+        "headers": pa.array([[("h", "1")], None, []], HEADERS),
+        "properties": pa.array(
+            [{"app_id": "spark", "delivery_mode": 1}, None, {}],
+            pa.struct([("app_id", pa.string()), ("delivery_mode", pa.int32())]),
+        ),
+    }
+    rows = numbers(0, 3, **columns)
+    sink = staged(broker, rows)
+    sink.batch(0, [[rows], [], [numbers(3, 6, **columns)]], query=queue)
+    assert settled(channel, queue, 6) == texts(0, 6)
+    assert all(vanishes(broker, name) for name in queues_of(sink))
+
+
+def test_what_staging_adds_is_taken_off_again(broker: Broker, channel: Channel, queue: str) -> None:
+    rows = numbers(0, 2, headers=pa.array([[("h", "1")], None], HEADERS))
+    staged(broker, rows, queue=queue).save([[rows]])
+    consumer = channel.consume(queue, inactivity_timeout=20.0)
+    first, second = next(consumer), next(consumer)
+    assert first.properties.headers == {"h": "1"}
+    assert not second.properties.headers
+    assert (second.exchange, second.routing_key) == ("", queue)
+    for message in (first, second):
+        message.ack()
+    consumer.cancel()
+
+
+def test_nothing_is_seen_before_the_commit(broker: Broker, channel: Channel, queue: str) -> None:
+    sink = staged(broker, queue=queue)
+    sink.batch(0, [[numbers(0, 9)]], query=queue, crash="before commit")
+    assert channel.queue_declare(queue, passive=True).message_count == 0
+    (left,) = queues_of(sink)
+    assert channel.queue_declare(left, passive=True).message_count == 9
+    discard(sink_options(sink), [left])
+    assert not is_there(broker, left)
+
+
+def sink_options(sink: Sink) -> Any:
+    """Return a sink's options as the sink has them."""
+    from leveret.spark.write_options import parse_write_options
+
+    return parse_write_options(sink.options)
+
+
+def test_a_batch_of_many_rows_and_large_bodies(
+    broker: Broker, channel: Channel, stream: LiveStream
+) -> None:
+    large = pa.RecordBatch.from_pydict({"body": pa.array([b"x" * 500_000] * 3)})
+    sink = staged(broker, stream=stream.name)
+    sink.batch(0, [[numbers(0, 10_000), large], [numbers(10_000, 12_000)]], query=stream.name)
+    expected = texts(0, 10_000) + [b"x" * 500_000] * 3 + texts(10_000, 12_000)
+    assert sorted(wait_for(channel, stream.name, len(expected))) == sorted(expected)
+
+
+def wait_for(channel: Channel, stream: str, count: int) -> list[bytes]:
+    """Return the bodies of a stream when that many are there, and those that follow at once."""
+    channel.qos(1000)
+    arguments = {"x-stream-offset": "first"}
+    consumer = channel.consume(stream, arguments=arguments, inactivity_timeout=20.0)
+    found: list[bytes] = []
+    while len(found) < count and (message := next(consumer, None)) is not None:
+        message.ack()
+        found.append(message.body)
+    consumer.inactivity_timeout = 0.3
+    found += [message.body for message in consumer]
+    consumer.cancel()
+    return found
+
+
+# -- what fails ------------------------------------------------------------------------------------
+
+
+def test_a_batch_is_written_once_whatever_fails(
+    broker: Broker, channel: Channel, stream: LiveStream
+) -> None:
+    sink = dataclasses.replace(staged(broker, stream=stream.name), elsewhere=True)
+    parts = [[numbers(0, 3), numbers(3, 6)], [numbers(6, 9)]]
+    # As after a shuffle: other partitions, in another order.
+    other = [[numbers(8, 9)], [numbers(0, 1), numbers(4, 8)], [numbers(1, 4)]]
+    query = stream.name
+    with pytest.raises(ZeroDivisionError):
+        sink.batch(0, [parts[0], [*parts[1], fail]], query=query)
+    assert [message is None for message in sink.messages] == [False, True]
+    assert not is_there(broker, queues_of(sink)[0])  # aborted
+    with pytest.raises(Killed):
+        sink.batch(0, [[numbers(0, 3), kill_this_process], parts[1]], query=query)
+    sink.batch(0, other, query=query, crash="before commit")
+    sink.batch(0, parts, query=query)
+    for again in (other, parts):  # committed, and the driver died before Spark noted it
+        sink.batch(0, again, query=query)
+        assert not any(is_there(broker, name) for name in queues_of(sink))
+    sink.batch(1, [[numbers(9, 12)], [numbers(12, 15)]], query=query)
+    found = wait_for(channel, query, 15)
+    assert sorted(found, key=int) == texts(0, 15)
+
+
+def test_each_query_has_batches_of_its_own(broker: Broker, channel: Channel, queue: str) -> None:
+    sink = staged(broker, queue=queue)
+    for query in ("a", "b"):
+        sink.batch(0, [[numbers(0, 2)]], query=f"{queue}-{query}")
+    assert settled(channel, queue, 4) == texts(0, 2) * 2
+
+
+def test_a_batch_with_a_message_that_no_queue_takes_is_refused_whole(
+    broker: Broker, channel: Channel, queue: str
+) -> None:
+    rows = numbers(0, 4, routing_key=pa.array([queue, queue, "none", queue]))
+    sink = staged(broker, rows, exchange="")
+    with pytest.raises(WriteError, match="refused batch 0"):
+        sink.batch(0, [[rows]], query=queue)
+    assert not is_there(broker, queues_of(sink)[0])
+    assert bodies(channel, queue) == []
+    channel.queue_declare("none")
+    sink.batch(0, [[rows]], query=queue)
+    assert settled(channel, queue, 3) == [b"0", b"1", b"3"]
+    assert settled(channel, "none", 1) == [b"2"]
+    channel.queue_delete("none")
+
+
+def test_unroutable_messages_of_a_batch_are_dropped_or_go_elsewhere(
+    broker: Broker, channel: Channel, queue: str
+) -> None:
+    lost = f"{queue}-lost"
+    channel.exchange_declare(lost, "fanout", durable=True)
+    channel.queue_declare(lost, durable=True)
+    channel.queue_bind(lost, lost)
+    rows = numbers(0, 4, routing_key=pa.array([queue, "none", queue, "none"]))
+    staged(broker, rows, exchange="", unroutable="drop").batch(0, [[rows]], query=queue)
+    other = staged(broker, rows, exchange="", unroutable=f"dead-letter:{lost}")
+    other.batch(0, [[rows]], query=f"{queue}-2")
+    assert settled(channel, queue, 4) == [b"0", b"2"] * 2
+    assert settled(channel, lost, 2) == [b"1", b"3"]
+    channel.queue_delete(lost)
+    channel.exchange_delete(lost)
+
+
+def test_a_lost_connection_fails_the_task_and_not_the_next_attempt(
+    broker: Broker, channel: Channel, queue: str
+) -> None:
+    assert broker.process is not None
+    with CutProxy(broker.process.port) as proxy:
+        uri = broker.uri.replace(str(broker.process.port), str(proxy.port))
+        sink = sink_for({"uri": uri, "queue": queue}, numbers(0, 1))
+        PROXIES.append(proxy)
+        with pytest.raises(Interrupted, match="must not send them again"):
+            sink.batch(0, [[numbers(0, 3), cut, numbers(3, 6)]], query=queue)
+        PROXIES.clear()
+        sink.batch(0, [[numbers(0, 6)]], query=queue)
+    assert settled(channel, queue, 6) == texts(0, 6)
+
+
+#: Proxies that `cut` cuts: what is between batches travels pickled, by its name.
+PROXIES: list[CutProxy] = []
+
+
+def cut() -> None:
+    """Cut the connections of the test's proxy."""
+    for proxy in PROXIES:
+        proxy.cut()
+
+
+def test_a_staging_queue_that_is_gone_fails_the_commit(
+    broker: Broker, channel: Channel, queue: str
+) -> None:
+    sink = staged(broker, queue=queue)
+    sink.batch(0, [[numbers(0, 3)]], query=queue, crash="before commit")
+    (left,) = queues_of(sink)
+    channel.queue_delete(left)
+    committer = sink.committer()
+    with pytest.raises(WriteError, match="is gone: it expired"):
+        committer.commit(sink.messages, 0)
+    assert bodies(channel, queue) == []
+
+
+def test_a_commit_that_is_asked_for_twice_is_one(
+    broker: Broker, channel: Channel, queue: str
+) -> None:
+    sink = staged(broker, queue=queue)
+    sink.batch(0, [[numbers(0, 3000)]], query=queue, crash="before commit")
+    (left,) = queues_of(sink)
+    channel.confirm_select()
+    command = {"sink": queue, "batch": 0, "queues": [left], "unroutable": "fail"}
+    for _ in range(2):
+        channel.publish(json.dumps(command).encode(), "", COMMIT_KEY, mandatory=True)
+    sink.committer().abort(sink.messages, 0)  # too late: it is committed
+    assert settled(channel, queue, 3000) == texts(0, 3000)
+
+
+def test_batches_that_come_faster_than_they_are_handed_on_wait(
+    broker: Broker, channel: Channel, name: str
+) -> None:
+    full = {"x-max-length": 1, "x-overflow": "reject-publish"}
+    channel.queue_declare(name, durable=True, arguments=full)
+    sink = staged(broker, queue=name)
+    most = RELEASES_PER_SINK_MAX + 1  # one is in the queue
+    for number in range(most):
+        sink.batch(number, [[numbers(number, number + 1)]], query=name)
+    sink.batch(most, [[numbers(most, most + 1)]], query=name, crash="before commit")
+    (message,) = sink.messages
+    assert isinstance(message, Written)
+    assert message.staged is not None
+    waits: list[float] = []
+
+    def wait(seconds: float) -> None:
+        waits.append(seconds)
+        found.append(channel.get(name, no_ack=True))  # makes room for a batch
+
+    found: list[Message | None] = []
+    commit(sink_options(sink), message.job, [message.staged], wait)
+    assert waits
+    arrived = [m.body for m in found if m is not None]
+    assert (arrived + settled(channel, name, most + 1 - len(arrived))) == texts(0, most + 1)
+    channel.queue_delete(name)
+
+
+# -- batch saves -----------------------------------------------------------------------------------
+
+
+def test_a_save_is_there_whole_or_not_at_all(broker: Broker, channel: Channel, queue: str) -> None:
+    sink = staged(broker, queue=queue)
+    with pytest.raises(ZeroDivisionError):
+        sink.save([[numbers(0, 3)], [numbers(3, 6), fail]])
+    assert not is_there(broker, queues_of(sink)[0])
+    assert bodies(channel, queue) == []
+    sink.save([[numbers(0, 3)], [numbers(3, 6)]])
+    sink.save([[numbers(0, 3)], [numbers(3, 6)]])
+    assert settled(channel, queue, 12) == texts(0, 6) * 2
+
+
+def test_a_save_with_a_name_is_saved_once(broker: Broker, channel: Channel, queue: str) -> None:
+    sink = staged(broker, queue=queue, writeId=f"{queue}-import")
+    with pytest.raises(ZeroDivisionError):
+        sink.save([[numbers(0, 3)], [numbers(3, 6), fail]])
+    for _ in range(3):
+        sink.save([[numbers(0, 3)], [numbers(3, 6)]])
+    assert settled(channel, queue, 6) == texts(0, 6)
+    assert all(vanishes(broker, name) for name in queues_of(sink))
+    assert drain(channel, queue) == []
+
+
+def test_streams_take_what_is_staged_in_order(
+    broker: Broker, channel: Channel, stream: LiveStream
+) -> None:
+    sink = staged(broker, stream=stream.name)
+    for number in range(5):
+        rows = numbers(number * 100, number * 100 + 100)
+        sink.batch(number, [[rows]], query=stream.name)
+    assert wait_for(channel, stream.name, 500) == texts(0, 500)
+    assert consumed(channel, stream.name) == texts(0, 500)
