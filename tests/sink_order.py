@@ -56,7 +56,7 @@ def run_task(writer: bytes, partition: int, local: Mapping[str, str], rows: byte
     try:
         message = cloudpickle.loads(writer).write(_batches(cloudpickle.loads(rows)))
     finally:
-        TaskContext._setTaskContext(None)  # type: ignore[arg-type]  # noqa: SLF001  no task is here any more
+        TaskContext._setTaskContext(None)  # noqa: SLF001  no task is here any more
     assert isinstance(message, WriterCommitMessage)
     done: bytes = cloudpickle.dumps(message)  # type: ignore[no-untyped-call]
     return done

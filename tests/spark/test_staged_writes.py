@@ -281,6 +281,22 @@ def test_a_commit_that_is_asked_for_twice_is_one(
     assert settled(channel, queue, 3000) == texts(0, 3000)
 
 
+@pytest.mark.parametrize("count", [3, 30_000])
+def test_a_commit_whose_answer_is_lost_is_asked_for_again(
+    broker: Broker, channel: Channel, queue: str, count: int
+) -> None:
+    assert broker.process is not None
+    with CutProxy(broker.process.port) as proxy:
+        uri = broker.uri.replace(str(broker.process.port), str(proxy.port))
+        sink = sink_for({"uri": uri, "queue": queue}, numbers(0, 1))
+        sink.batch(0, [[numbers(0, count)]], query=queue, crash="before commit")
+        proxy.last_words = COMMIT_KEY.encode()
+        sink.committer().commit(sink.messages, 0)
+        assert proxy.last_words == b""
+        assert proxy.accepted == 3  # the task's, the commit's, and the commit's once more
+    assert settled(channel, queue, count) == texts(0, count)
+
+
 def test_batches_that_come_faster_than_they_are_handed_on_wait(
     broker: Broker, channel: Channel, name: str
 ) -> None:
