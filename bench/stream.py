@@ -14,12 +14,15 @@ stand still at places of their own.
 from __future__ import annotations
 
 import argparse
+import base64
+import http.client
 import json
 import os
 import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +32,7 @@ import backlog
 import sides
 
 from broker_process import BrokerProcess
+from leveret.chunk import Chunk
 from leveret.client import Timestamp, blocking
 
 STREAM: Final = "bench-stream"
@@ -37,14 +41,17 @@ ARGUMENTS: Final = {"x-queue-type": "stream"}
 #: Messages that a round publishes.
 ROUND: Final = 5_000_000
 
-#: Times that are looked for, and messages that a reader reads.
+#: Times that are looked for, and messages that a reader reads, of chunks and one by one.
 TIMES: Final = 50
+CHUNKS: Final = 10_000_000
 READ: Final = 200_000
 
 #: Readers that stand still meanwhile.
 SLOW: Final = 100
 
 PREFETCH: Final = 2000
+
+CREDENTIALS: Final = {"Authorization": "Basic " + base64.b64encode(b"guest:guest").decode()}
 
 
 @dataclass(frozen=True)
@@ -76,8 +83,11 @@ FIGURES: Final = [
     Figure("stopped", "SIGTERM to the end of the process", "s"),
     Figure("started", "started after that", "s"),
     Figure("started_growth", "memory above that of the empty broker then", "MB"),
-    Figure("find_median", "from a time to its first message, median", "ms", at_most=10),
+    Figure("find_median", "the offset of a time, over HTTP, median", "ms", at_most=10),
     Figure("find_max", "and at most", "ms"),
+    Figure("consume_median", "a consumer from a time to its first message, median", "ms"),
+    Figure("chunks", "chunks read over HTTP", "msg/s"),
+    Figure("chunk_bytes", "which are", "MB/s"),
     Figure("read", "read from the front on by one reader", "msg/s"),
     Figure("read_beside", f"the same beside {SLOW} that stand still", "msg/s"),
     Figure("read_peak", "memory meanwhile at most, above that of the empty broker", "MB"),
@@ -87,7 +97,7 @@ FIGURES: Final = [
 def measure(directory: Path, messages: int, size: int, each: int) -> dict[str, float]:
     """Return the figures of one run on an empty data directory, by name."""
     found: dict[str, float] = {}
-    with BrokerProcess(directory) as broker:
+    with BrokerProcess(directory, settings={"http_port": "0"}) as broker:
         empty = backlog.resident(broker.pid)
 
         def growth(bytes_held: int) -> float:
@@ -116,7 +126,9 @@ def measure(directory: Path, messages: int, size: int, each: int) -> dict[str, f
         check_count(broker, messages)
         taken = find(broker, began, ended)
         found["find_median"], found["find_max"] = statistics.median(taken), max(taken)
+        found["consume_median"] = statistics.median(consume_at(broker, began, ended))
         backlog.forget_peak(broker.pid)
+        found["chunks"], found["chunk_bytes"] = read_chunks(broker, min(CHUNKS, messages))
         count = min(READ, messages // 2)
         found["read"] = read(broker, count)
         with ExitStack() as slow:
@@ -171,7 +183,74 @@ def check_count(broker: BrokerProcess, messages: int) -> None:
 
 
 def find(broker: BrokerProcess, began: float, ended: float) -> list[float]:
-    """Return the ms from each of some times to the message that was taken first in that second."""
+    """Return the ms that each of some times took to be found, to the message."""
+    taken: list[float] = []
+    connection = web(broker)
+    for number in range(TIMES):
+        time_ms = int((began + (ended - began) * number / TIMES) * 1000)
+        now = time.monotonic()
+        answer = json.loads(ask(connection, f"/offset?timestamp={time_ms}"))
+        taken.append((time.monotonic() - now) * 1000)
+        check_offset(connection, int(answer["offset"]), time_ms)
+    connection.close()
+    return taken
+
+
+def web(broker: BrokerProcess) -> http.client.HTTPConnection:
+    """Return a connection to the broker's HTTP port."""
+    with dial(broker) as connection:
+        port = int(str(connection.server_properties["http_port"]))
+    return http.client.HTTPConnection("localhost", port, timeout=60)
+
+
+def ask(connection: http.client.HTTPConnection, path: str) -> bytes:
+    """Return what the broker says of the stream."""
+    connection.request("GET", f"/api/streams/%2F/{STREAM}{path}", headers=CREDENTIALS)
+    answer = connection.getresponse()
+    data = answer.read()
+    if answer.status != http.client.OK:
+        raise RuntimeError(f"{answer.status} for {path}: {data[:200]!r}")
+    return data
+
+
+def check_offset(connection: http.client.HTTPConnection, offset: int, time_ms: int) -> None:
+    """Check that the message at an offset is the first one of a time."""
+    first = max(offset - 1, 0)
+    for chunk in chunks_of(ask(connection, f"/chunks?offset={first}&end={offset + 1}")):
+        for row in range(chunk.count):
+            late = chunk.timestamp_ms(row) >= time_ms
+            if late != (chunk.sequence(row) >= offset):
+                raise RuntimeError(f"{offset} is not the first offset of {time_ms}")
+
+
+def chunks_of(data: bytes) -> Iterator[Chunk]:
+    """Yield the chunks of an answer."""
+    at = 0
+    while at < len(data):
+        size = int.from_bytes(data[at + 96 : at + 104], "little")
+        yield Chunk(data[at : at + size])
+        at += size
+
+
+def read_chunks(broker: BrokerProcess, messages: int) -> tuple[float, float]:
+    """Read so many messages as chunks; return how many came per second, and their MB."""
+    connection = web(broker)
+    offset = size = 0
+    began = time.monotonic()
+    while offset < messages:
+        connection.request(
+            "GET", f"/api/streams/%2F/{STREAM}/chunks?offset={offset}", headers=CREDENTIALS
+        )
+        answer = connection.getresponse()
+        offset = int(str(answer.getheader("Leveret-End-Offset")))
+        size += len(answer.read())
+    seconds = time.monotonic() - began
+    connection.close()
+    return offset / seconds, size / 1e6 / seconds
+
+
+def consume_at(broker: BrokerProcess, began: float, ended: float) -> list[float]:
+    """Return the ms that a consumer took from some seconds to the first message of each."""
     seconds = range(int(began) + 1, int(ended) + 1)
     taken: list[float] = []
     with dial(broker) as connection:
