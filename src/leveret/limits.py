@@ -146,6 +146,9 @@ STREAM_OFFSET_NAMES_MAX: Final = 10_000
 #: name and second costs nothing, and a crash brings back no more than that.
 STREAM_OFFSETS_MS: Final = 1000
 
+#: Partitions of one super stream: each is a stream, and every consumer of all reads them all.
+SUPER_STREAM_PARTITIONS_MAX: Final = 1024
+
 #: The longest `x-message-ttl` and `x-expires`: ten years of 365 days, as RabbitMQ takes.  Celery's
 #: delayed delivery declares a queue of 2^27 s, which is four.
 TTL_MS_MAX: Final = 315_360_000_000

@@ -69,6 +69,11 @@ def test_consume_takes_no_more_than_it_prints(leveret: Command, queue: str) -> N
 
 def test_a_stream_is_read_from_an_offset_and_again(leveret: Command) -> None:
     assert leveret("declare", "stream", "s", "--max-age", "7D").stdout == b"s\n"
+    whole = leveret("declare", "super-stream", "parts", "-p", "2", "--max-age", "7D")
+    assert whole.stdout == b"parts\n"
+    again = leveret("declare", "stream", "parts-1", "--max-age", "7D")
+    assert again.stdout == b"parts-1\n"
+    assert leveret("declare", "super-stream", "parts", "-p", "3").returncode == exits.REFUSED
     leveret("publish", "s", "--lines", stdin=b"a\nb\nc\n")
     assert leveret("consume", "s", "--offset", "first", "--count", "3").stdout == b"a\nb\nc\n"
     assert leveret("consume", "s", "--offset", "1", "--count", "2").stdout == b"b\nc\n"

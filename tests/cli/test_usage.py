@@ -106,6 +106,7 @@ def options_of(command: Any) -> Iterator[str]:
         "declare queue",
         "declare exchange",
         "declare stream",
+        "declare super-stream",
         "declare binding",
         "publish",
         "get",

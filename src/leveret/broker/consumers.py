@@ -1,7 +1,8 @@
 """Whose turn it is: which of a queue's consumers gets the next message.
 
-There are three ways, a class each: all take turns (`Turns`), those of the highest priority take
-turns first (`Priorities`), or one gets everything (`SingleActive`).  A queue begins with the plain
+There are four ways, a class each: all take turns (`Turns`), those of the highest priority take
+turns first (`Priorities`), or one gets everything (`SingleActive`), which may be another one in
+each partition of a super stream (`PartitionActive`).  A queue begins with the plain
 one, and `added` and `removed` answer which way holds from then on.
 
 Invariants: `consumers` is the queue's own list, in the order of registration; with equal prefetch
@@ -175,3 +176,39 @@ class SingleActive(Turns):
     def is_active(self, consumer: Consumer) -> bool:
         """Tell whether `consumer` is the active one."""
         return consumer is self.active
+
+
+class PartitionActive(SingleActive):
+    """One consumer of a partition, so that those who read all partitions share them.
+
+    Of those of the highest priority partition n has the one at the place n, counted round.  Where
+    they came in the same order to all partitions, each has its share; whoever comes or goes moves
+    some of them.
+
+    Source: RabbitMQ's single active consumers of super streams.
+    """
+
+    def __init__(self, consumers: list[Consumer], partition: i64) -> None:
+        super().__init__(consumers)
+        self.partition: i64 = partition
+
+    def added(self, consumer: Consumer) -> Turns:
+        """Share anew."""
+        self._share()
+        return self
+
+    def removed(self, consumer: Consumer, place: i64) -> Turns:
+        """Share anew."""
+        self._share()
+        return self
+
+    def _share(self) -> None:
+        best: list[Consumer] = []
+        for consumer in self.consumers:
+            if not best or consumer.priority > best[0].priority:
+                best = [consumer]
+            elif consumer.priority == best[0].priority:
+                best.append(consumer)
+        chosen = best[self.partition % len(best)] if best else None
+        if chosen is not self.active:
+            self._activate(chosen)

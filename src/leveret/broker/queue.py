@@ -228,6 +228,14 @@ class Queue(Dispatcher):
         # Messages may wait for the one that is next now.
         self.mark()
 
+    def own_entry(self) -> bytes:
+        """Return a header that all deliveries carry, as a table's entry; b"" for none."""
+        return b""
+
+    def names(self) -> list[str]:
+        """Return the names that the permission to read is asked for."""
+        return [self.name]
+
     def definition(self, vhost: str) -> dict[str, object]:
         """Return the queue as its journal record holds it."""
         return {

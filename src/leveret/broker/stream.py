@@ -15,7 +15,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from leveret.broker.arguments import age_seconds, is_age
+from leveret.broker.arguments import age_seconds, int_argument, is_age
 from leveret.broker.consumer import Consumer
 from leveret.broker.queue import Queue
 from leveret.broker.source import NOTHING
@@ -23,14 +23,14 @@ from leveret.broker.stream_block import Block
 from leveret.broker.stream_chunks import StreamWatcher
 from leveret.broker.stream_filter import stream_filter
 from leveret.broker.stream_offsets import StreamOffsets
-from leveret.broker.stream_reader import BlockWanted, StreamReader
+from leveret.broker.stream_reader import BlockWanted, StreamReader, stream_entry
 from leveret.broker.stream_retention import Retention
 from leveret.broker.stream_spill import BlockRecord, spill
 from leveret.broker.stream_time import block_in_time, offset_in_time
 from leveret.broker.turn import Damaged, Turn
 from leveret.chunk import ChunkDamaged, RecordDamaged
 from leveret.errors import NotImplementedFault, PreconditionFailed
-from leveret.limits import CHUNK_RECORDS_MAX
+from leveret.limits import CHUNK_RECORDS_MAX, SUPER_STREAM_PARTITIONS_MAX
 from leveret.message import Message
 from leveret.store.segments import ChunkRef, check_chunk
 from leveret.wire.tables import Timestamp
@@ -50,6 +50,11 @@ class Stream(Queue):
         super().__init__(turn, queue_id, name, True, False, False, arguments)
         self.keeps_all = True
         self.adds_headers = True
+        #: Which partition of a super stream it is, from 0 on; below 0 it is none.
+        self.partition: i64 = min(
+            int_argument(arguments, "x-super-stream-partition"), SUPER_STREAM_PARTITIONS_MAX
+        )
+        self._entry = stream_entry(name) if self.partition >= 0 else b""
         #: The newest block, which is in memory and has no place in a file; `blocks` ends with it.
         self.last = Block(0)
         self.blocks: list[Block] = [self.last]
@@ -74,6 +79,10 @@ class Stream(Queue):
     def kind(self) -> str:
         """Return `stream`."""
         return "stream"
+
+    def own_entry(self) -> bytes:
+        """Return the header with a partition's name."""
+        return self._entry
 
     def configure(self, merged: dict[str, object]) -> None:
         """Take the stream's arguments as its policies have changed them."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
-from leveret.broker.consumers import SingleActive
+from leveret.broker.consumers import PartitionActive, SingleActive
 from leveret.broker.queue import Queue
 from leveret.broker.source import NOTHING
 from leveret.broker.stream_filter import StreamFilter, stream_filter
@@ -45,7 +45,11 @@ class StreamGroup(Queue):
         self.settings = stream.settings
         self.keeps_all = True
         self.adds_headers = True
-        self.turns = SingleActive(self.consumers)
+        self.turns = (
+            SingleActive(self.consumers)
+            if stream.partition < 0
+            else PartitionActive(self.consumers, stream.partition)
+        )
         self.filters: dict[Consumer, StreamFilter | None] = {}
         #: The place of the consumer that is served, which is the last one that got something.
         self.reader: StreamReader | None = None
@@ -59,6 +63,10 @@ class StreamGroup(Queue):
     def kind(self) -> str:
         """Return `stream`."""
         return "stream"
+
+    def own_entry(self) -> bytes:
+        """Return the header with a partition's name."""
+        return self.stream.own_entry()
 
     # -- consumers --------------------------------------------------------------------------------
 

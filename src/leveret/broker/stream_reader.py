@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, final
 
-from mypy_extensions import i64
+from mypy_extensions import i32, i64
 
 from leveret.broker.source import NOTHING, MessageSource
 from leveret.broker.turn import ChunkWanted
 from leveret.message import Message
 from leveret.store.segments import ChunkRef
+from leveret.wire.buffer import BytesWriter, write_i32_be
 
 if TYPE_CHECKING:
     from leveret.broker.consumer import Consumer
@@ -161,3 +162,13 @@ class StreamReader(MessageSource):
     def count(self) -> i64:
         """Return how many messages lie before the visible end."""
         return max(self.stream.visible_end - self.offset, 0)
+
+
+def stream_entry(name: str) -> bytes:
+    """Return the header `x-stream-name` as the bytes of a table's entry."""
+    w = BytesWriter()
+    w.write(b"\x0dx-stream-nameS")
+    raw = name.encode("utf-8", "surrogateescape")
+    write_i32_be(w, i32(len(raw)))
+    w.write(raw)
+    return w.getvalue()

@@ -1,4 +1,4 @@
-"""Snapshots of what reads a stream, for those who show it: plain values, taken at one moment.
+"""Snapshots of super streams and of what reads a stream: plain values, taken at one moment.
 
 As `stats`, of which this is the part that knows streams.
 """
@@ -9,9 +9,18 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from leveret.broker.broker import Broker
+from leveret.broker.exchange import Exchange
 from leveret.broker.source import NOTHING
 from leveret.broker.stream import Stream
 from leveret.broker.stream_group import StreamGroup
+from leveret.broker.super_stream import (
+    find_super_stream,
+    partition_arguments,
+    partitions_of,
+    waiting_in,
+)
+from leveret.broker.vhost import Vhost
 
 
 @final
@@ -62,4 +71,50 @@ class NamedReaderListing:
             self._place += 1
             if name in offsets.stored or name in offsets.groups:
                 found.append(NamedReaderStats(self._stream, name))
+        return found
+
+
+@final
+class SuperStreamStats:
+    """A super stream: all partitions together."""
+
+    def __init__(self, vhost: Vhost, exchange: Exchange) -> None:
+        streams = partitions_of(vhost, exchange)
+        self.vhost: Final = vhost.name
+        self.name: Final = exchange.name
+        #: The names of those that are there, in their order.
+        self.partitions: Final = [stream.name for stream in streams]
+        #: What each was declared with.
+        self.arguments: Final = partition_arguments(streams)
+        self.messages: Final = int(waiting_in(streams))
+        self.bytes: Final = sum([int(stream.ready_bytes()) for stream in streams])
+        self.consumer_count: Final = sum([len(stream.consumers) for stream in streams])
+
+
+def super_stream_stats(vhost: Vhost, name: str) -> SuperStreamStats | None:
+    """Return a super stream, or None where there is none of that name."""
+    exchange = find_super_stream(vhost, name)
+    return None if exchange is None else SuperStreamStats(vhost, exchange)
+
+
+@final
+class SuperStreamListing:
+    """Super streams of a vhost, by name, in slices."""
+
+    def __init__(self, broker: Broker, vhost: str, names: list[str]) -> None:
+        self._broker = broker
+        self._vhost = vhost
+        self._names = names
+        self._place = 0
+
+    def take(self, limit: int) -> list[SuperStreamStats]:
+        """Return up to `limit` more; what was deleted meanwhile is left out."""
+        found: list[SuperStreamStats] = []
+        while len(found) < limit and self._place < len(self._names):
+            name = self._names[self._place]
+            self._place += 1
+            vhost = self._broker.vhosts.get(self._vhost)
+            one = None if vhost is None else super_stream_stats(vhost, name)
+            if one is not None:
+                found.append(one)
         return found

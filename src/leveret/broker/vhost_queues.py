@@ -98,6 +98,20 @@ class VhostQueues(VhostExchanges):
         check_queue_arguments(arguments, self.queue_label(name))
         return self._create_queue(None, name, durable, False, auto_delete, arguments)
 
+    def check_room(self, name: str, count: int) -> None:
+        """Check that there may be so many more queues, the first for `name`.
+
+        Raises: PreconditionFailed (406).
+        """
+        most: i64 = self.limits.get("max-queues", -1)
+        if most >= 0 and len(self.queues) + count > most:
+            raise PreconditionFailed(
+                f"cannot declare queue '{name}': queue limit in vhost '{self.name}' ({most}) "
+                "is reached"
+            )
+        if len(self.queues) + count > self.queues_max:
+            raise PreconditionFailed(f"a vhost has at most {self.queues_max} queues")
+
     def _create_queue(
         self,
         link: Link | None,

@@ -1,4 +1,4 @@
-"""`leveret declare`: a queue, an exchange, a binding or a stream.
+"""`leveret declare`: a queue, an exchange, a binding, a stream or a super stream.
 
 Declaring what is there already, and the same, changes nothing and succeeds.
 """
@@ -53,12 +53,27 @@ def stream(
     uri: options.Uri = options.DEFAULT_URI,
 ) -> None:
     """Declare a stream, whose messages stay and are read at offsets."""
-    arguments = options.read_pairs(argument or [], "--argument")
-    arguments["x-queue-type"] = "stream"
-    if max_bytes:
-        arguments["x-max-length-bytes"] = max_bytes
-    if max_age:
-        arguments["x-max-age"] = max_age
+    arguments = _stream_arguments(argument, max_bytes, max_age)
+    _declare_queue(uri, name, True, False, arguments)
+
+
+def super_stream(
+    name: Name,
+    partitions: Annotated[
+        int, typer.Option("--partitions", "-p", min=1, help="How many streams it is made of.")
+    ] = 3,
+    max_bytes: Annotated[
+        int, typer.Option(min=0, help="Bytes that each partition keeps; 0: no limit.")
+    ] = 0,
+    max_age: Annotated[
+        str, typer.Option(metavar="AGE", help="How long it keeps messages: 7D, 12h, 30m, 45s.")
+    ] = "",
+    argument: Arguments = None,
+    uri: options.Uri = options.DEFAULT_URI,
+) -> None:
+    """Declare a super stream: an exchange NAME and streams NAME-0, NAME-1 and so on."""
+    arguments = _stream_arguments(argument, max_bytes, max_age)
+    arguments["x-super-stream-partitions"] = partitions
     _declare_queue(uri, name, True, False, arguments)
 
 
@@ -118,6 +133,19 @@ def binding(
     typer.echo(f"{source} -> {destination}")
 
 
+def _stream_arguments(
+    argument: list[str] | None, max_bytes: int, max_age: str
+) -> dict[str, object]:
+    """Return the arguments that options of a stream stand for."""
+    arguments = options.read_pairs(argument or [], "--argument")
+    arguments["x-queue-type"] = "stream"
+    if max_bytes:
+        arguments["x-max-length-bytes"] = max_bytes
+    if max_age:
+        arguments["x-max-age"] = max_age
+    return arguments
+
+
 def _declare_queue(
     uri: str, name: str, durable: bool, auto_delete: bool, arguments: dict[str, object]
 ) -> None:
@@ -134,11 +162,11 @@ def _declare_queue(
 def app() -> typer.Typer:
     """Return the group."""
     made = typer.Typer(
-        help="Declare a queue, an exchange, a binding or a stream.",
+        help="Declare a queue, an exchange, a binding, a stream or a super stream.",
         rich_markup_mode=None,
         add_completion=False,
         no_args_is_help=True,
     )
-    for command in (queue, exchange, binding, stream):
+    for command in (queue, exchange, binding, stream, super_stream):
         made.command()(command)
     return made

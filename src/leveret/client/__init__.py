@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     )
     from leveret.client.message import Message, ReturnedMessage
     from leveret.client.requests import DeclareOk
+    from leveret.client.streams import stream_arguments
     from leveret.client.uri import Parameters, parse_uri
     from leveret.wire.properties import BasicProperties
     from leveret.wire.tables import Timestamp
@@ -53,6 +54,7 @@ __all__ = [
     "Timestamp",
     "connect",
     "parse_uri",
+    "stream_arguments",
 ]
 
 _PLACES = {
@@ -67,6 +69,7 @@ _PLACES = {
     "Timestamp": "leveret.wire.tables",
     "connect": "leveret.client.asynchronous",
     "parse_uri": "leveret.client.uri",
+    "stream_arguments": "leveret.client.streams",
 }
 
 

@@ -74,6 +74,18 @@ class Message(Content):
         return self._method.delivery_tag
 
     @property
+    def stream_offset(self) -> int | None:
+        """Its offset in the stream that it comes from; None where that is a queue."""
+        offset = self.headers.get("x-stream-offset")
+        return offset if isinstance(offset, int) else None
+
+    @property
+    def stream_name(self) -> str | None:
+        """The partition of a super stream that it comes from; None where there is none."""
+        name = self.headers.get("x-stream-name")
+        return name if isinstance(name, str) else None
+
+    @property
     def redelivered(self) -> bool:
         """Whether it may have been delivered before."""
         return self._method.redelivered

@@ -41,6 +41,7 @@ from leveret.management.routes import (
     stream_chunks,
     stream_consumers,
     streams,
+    super_streams,
     users,
     vhosts,
 )
@@ -84,11 +85,12 @@ MODULES = (
     stream_consumers,
     streams,
     stream_chunks,
+    super_streams,
 )
 
 
 #: Those of them that the broker's users may ask for on TCP; each route checks what they may do.
-USERS_MODULES = (streams, stream_chunks, stream_consumers, publishers)
+USERS_MODULES = (streams, stream_chunks, stream_consumers, publishers, super_streams)
 
 
 def make_runner(broker: Broker, operator: Operator, chunks: ChunkSource, log: Log) -> web.AppRunner:

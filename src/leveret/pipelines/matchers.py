@@ -17,6 +17,7 @@ from typing import Final
 
 from leveret.pipelines.topology import Binding, Exchange, TopologyError
 from leveret.routing.headers import HeadersMatcher
+from leveret.routing.murmur import partition_of
 from leveret.routing.ring import HashRing, ring_hash
 from leveret.routing.topic import TopicTrie
 
@@ -234,6 +235,30 @@ class ModulusHash(Matcher):
         return [self._ordered[digest % len(self._ordered)]]
 
 
+class SuperStream(Matcher):
+    """The hash of the key names the partition, which is a binding's key."""
+
+    looks_at_keys = False
+
+    def __init__(self, exchange: Exchange) -> None:
+        super().__init__(exchange)
+        self._partitions: dict[int, list[int]] = {}
+
+    def add(self, number: int, binding: Binding) -> None:
+        """Take a partition.  Raises: TopologyError for a key that is no number."""
+        key = binding.binding_key
+        if not key.isascii() or not key.isdigit():
+            raise TopologyError(f"binding {binding}: the key should be a partition's number")
+        self._partitions.setdefault(int(key), []).append(number)
+
+    def match(self, key: str, message: Traffic) -> list[int]:
+        """Return the bindings of the key's partition."""
+        if not self._partitions:
+            return []
+        raw = key.encode("utf-8", "surrogateescape")
+        return self._partitions.get(partition_of(raw, len(self._partitions)), [])
+
+
 _KINDS: Final[dict[str, type[Matcher]]] = {
     "direct": Direct,
     "fanout": Fanout,
@@ -245,6 +270,7 @@ _KINDS: Final[dict[str, type[Matcher]]] = {
     "x-random": Random,
     # What it hands to new bindings is not traffic.
     "x-recent-history": Fanout,
+    "x-super-stream": SuperStream,
 }
 
 

@@ -1,10 +1,10 @@
 """The headers that a queue adds to its deliveries.
 
-A stream's delivery carries its offset and the time it was taken, a queue's with a delivery limit
-how often the message came back.
+A stream's delivery carries its offset and the time it was taken, that of a super stream's partition
+also the partition's name; a queue's with a delivery limit how often the message came back.
 
-Source: RabbitMQ's `x-stream-offset` and `x-delivery-count`; `x-stream-timestamp` is ours, in
-milliseconds since the Unix epoch.  The property bytes are spliced, not decoded.
+Source: RabbitMQ's `x-stream-offset` and `x-delivery-count`; `x-stream-timestamp`, in milliseconds
+since the Unix epoch, and `x-stream-name` are ours.  The property bytes are spliced, not decoded.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ _TIMESTAMP: Final = b"\x12x-stream-timestampl"
 _COUNT: Final = b"\x10x-delivery-countl"
 
 _NAMES_OF_STREAMS: Final = [b"x-stream-offset", b"x-stream-timestamp"]
+_NAMES_OF_PARTITIONS: Final = [*_NAMES_OF_STREAMS, b"x-stream-name"]
 _NAMES_OF_COUNTS: Final = [b"x-delivery-count"]
 
 
@@ -35,6 +36,10 @@ def own_headers(queue: Queue, message: Message, sequence: i64, count: i64) -> by
         write_i64_be(w, sequence)
         w.write(_TIMESTAMP)
         write_i64_be(w, message.timestamp_ms)
+        entry = queue.own_entry()
+        if entry:
+            w.write(entry)
+            return edit_headers(message.properties, _NAMES_OF_PARTITIONS, {}, w.getvalue())
         return edit_headers(message.properties, _NAMES_OF_STREAMS, {}, w.getvalue())
     if count > 0:
         w.write(_COUNT)

@@ -24,7 +24,8 @@ def changed(connection: Connection) -> None:
     access.forget()
     for channel in connection.channels.values():
         for consumer in list(channel.consumers.values()):
-            name = consumer.queue.name
-            if not is_reply_name(name) and not access.allows(READ, name):
-                channel.cancelled(consumer)
-                vhost.unsubscribe(consumer)
+            for name in consumer.queue.names():
+                if not is_reply_name(name) and not access.allows(READ, name):
+                    channel.cancelled(consumer)
+                    vhost.unsubscribe(consumer)
+                    break

@@ -12,6 +12,7 @@ from leveret.broker.exchanges.headers import HeadersExchange
 from leveret.broker.exchanges.modulus_hash import ModulusHashExchange
 from leveret.broker.exchanges.random import LocalRandomExchange, RandomExchange
 from leveret.broker.exchanges.recent_history import RecentHistoryExchange
+from leveret.broker.exchanges.super_stream import SuperStreamExchange
 from leveret.broker.exchanges.topic import TopicExchange
 from leveret.errors import PreconditionFailed
 
@@ -26,6 +27,7 @@ EXCHANGE_TYPES: Final[dict[str, type[Exchange]]] = {
     "x-modulus-hash": ModulusHashExchange,
     "x-random": RandomExchange,
     "x-recent-history": RecentHistoryExchange,
+    "x-super-stream": SuperStreamExchange,
 }
 
 

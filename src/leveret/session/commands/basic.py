@@ -14,6 +14,7 @@ from leveret.errors import NotAllowed, NotImplementedFault, PreconditionFailed, 
 from leveret.limits import CONSUMERS_PER_CHANNEL_MAX, UNACKED_PER_CHANNEL_MAX
 from leveret.session.channel import ACK, REJECT, REQUEUE, TX, Channel, TxSettle
 from leveret.session.commands.queue import queue_name
+from leveret.session.commands.super_stream import is_super_name, read_super
 from leveret.session.own_headers import own_headers
 from leveret.session.replies import open_replies
 from leveret.session.unacked import Unacked
@@ -148,8 +149,11 @@ def _consume(channel: Channel, method: BasicConsume) -> None:
         name = queue.name
     else:
         name = queue_name(channel, method.queue)
-        connection.access.read("queue", name)
-        queue = channel.vhost.queue(name, connection)
+        if is_super_name(channel, name):
+            queue = read_super(channel, name)
+        else:
+            connection.access.read("queue", name)
+            queue = channel.vhost.queue(name, connection)
     tag = method.consumer_tag or f"amq.ctag-{connection.tokens.token()}"
     if tag in channel.consumers:
         raise NotAllowed(f"attempt to reuse consumer tag '{tag}'")

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from mypy_extensions import i64
+
 from leveret.broker.queue import Queue
 from leveret.broker.replies import is_reply_name
+from leveret.broker.super_stream import PARTITIONS
 from leveret.broker.vhost import clean_name
 from leveret.errors import NotFound
 from leveret.session.channel import Channel
 from leveret.session.commands.exchange import check_binding
+from leveret.session.commands.super_stream import declare_super, delete_super, is_super_name
 from leveret.session.replies import declare_replies
 from leveret.wire.method import Method
 from leveret.wire.methods import (
@@ -45,11 +49,7 @@ def handle_queue(channel: Channel, method: Method) -> bool:
     elif isinstance(method, QueuePurge):
         _purge(channel, method)
     elif isinstance(method, QueueDelete):
-        name = queue_name(channel, method.queue)
-        channel.connection.access.configure("queue", name)
-        waiting = channel.vhost.delete_queue(
-            channel.connection, name, method.if_unused, method.if_empty
-        )
+        waiting = _delete(channel, method)
         if not method.no_wait:
             channel.connection.reply(channel.number, QueueDeleteOk(int(waiting)))
     else:
@@ -73,6 +73,11 @@ def _declare(channel: Channel, method: QueueDeclare) -> None:
     connection = channel.connection
     if is_reply_name(method.queue):
         declare_replies(channel, method)
+        return
+    if method.queue and (
+        PARTITIONS in method.arguments or is_super_name(channel, clean_name(method.queue))
+    ):
+        declare_super(channel, clean_name(method.queue), method)
         return
     if method.passive:
         # Not the queue declared last, as in RabbitMQ: a passive declare asks for a name.
@@ -150,6 +155,15 @@ def _bind(channel: Channel, method: QueueBind) -> None:
     channel.vhost.bind(method.exchange, name, True, key, method.arguments, channel.connection)
     if not method.no_wait:
         channel.connection.reply(channel.number, QueueBindOk())
+
+
+def _delete(channel: Channel, method: QueueDelete) -> i64:
+    """Delete a queue, or a super stream; return what waited."""
+    name = queue_name(channel, method.queue)
+    if is_super_name(channel, name):
+        return delete_super(channel, name, method.if_unused, method.if_empty)
+    channel.connection.access.configure("queue", name)
+    return channel.vhost.delete_queue(channel.connection, name, method.if_unused, method.if_empty)
 
 
 def _purge(channel: Channel, method: QueuePurge) -> None:

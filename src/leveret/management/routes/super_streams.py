@@ -1,0 +1,99 @@
+"""Super streams: `/api/super-streams/{vhost}` and `…/{name}`.
+
+Who asks over TCP needs the permissions that AMQP asks for: to *read* the super stream, or to
+declare and delete its parts.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Final
+
+from aiohttp import web
+
+from leveret.broker.stream_stats import SuperStreamListing, SuperStreamStats, super_stream_stats
+from leveret.broker.super_stream import (
+    PARTITIONS,
+    check_declare_access,
+    check_delete_access,
+    declare_super_stream,
+    delete_super_stream,
+    partition_count,
+    super_stream_names,
+)
+from leveret.errors import NotFound
+from leveret.management.bodies import number_of, object_of, table_of
+from leveret.management.fields import plain
+from leveret.management.gate import ACCESS, can_read, may_read
+from leveret.management.routes.shared import (
+    BROKER,
+    OPERATOR,
+    Row,
+    found_vhost,
+    json_response,
+    stream_rows,
+)
+
+
+async def super_streams(request: web.Request) -> web.StreamResponse:
+    """Return the super streams of a vhost that the user may read."""
+    names = [name for name in super_stream_names(found_vhost(request)) if can_read(request, name)]
+    listing = SuperStreamListing(request.app[BROKER], request.match_info["vhost"], names)
+    return await stream_rows(request, listing.take, _row)
+
+
+async def super_stream(request: web.Request) -> web.Response:
+    """Return one super stream."""
+    may_read(request, request.match_info["name"])
+    found = super_stream_stats(found_vhost(request), request.match_info["name"])
+    if found is None:
+        raise NotFound
+    return json_response(_row(found))
+
+
+async def declare(request: web.Request) -> web.Response:
+    """Declare one: `{"partitions": 3, "arguments": {…}}`, the arguments those of each partition."""
+    body = await object_of(request)
+    partitions = number_of(body, "partitions")
+    arguments = table_of(body, "arguments") if "arguments" in body else {}
+    vhost, name = found_vhost(request), request.match_info["name"]
+    wanted = {**arguments, PARTITIONS: partitions}
+    access = request.get(ACCESS)
+    if access is not None:
+        check_declare_access(access, name, partition_count(wanted, f"super stream '{name}'"))
+    async with request.app[OPERATOR].changing():
+        new = declare_super_stream(vhost, name, wanted)
+    return web.Response(status=HTTPStatus.CREATED if new else HTTPStatus.NO_CONTENT)
+
+
+async def delete(request: web.Request) -> web.Response:
+    """Delete one with its partitions; `?if-empty=true` and `?if-unused=true` make it depend."""
+    vhost, name = found_vhost(request), request.match_info["name"]
+    access = request.get(ACCESS)
+    if access is not None:
+        check_delete_access(access, vhost, name)
+    unused, empty = (request.query.get(name) == "true" for name in ("if-unused", "if-empty"))
+    async with request.app[OPERATOR].changing():
+        delete_super_stream(vhost, name, unused, empty)
+    return web.Response(status=204)
+
+
+def _row(stats: SuperStreamStats) -> Row:
+    """Return a super stream; `partitions` are the names of its streams."""
+    return {
+        "name": stats.name,
+        "vhost": stats.vhost,
+        "partitions": stats.partitions,
+        "arguments": plain(stats.arguments),
+        "messages": stats.messages,
+        "message_bytes": stats.bytes,
+        "consumers": stats.consumer_count,
+    }
+
+
+ROUTES: Final = (
+    web.get("/api/super-streams/{vhost}", super_streams),
+    web.get("/api/super-streams/{vhost}/{name}", super_stream),
+    web.put("/api/super-streams/{vhost}/{name}", declare),
+    web.delete("/api/super-streams/{vhost}/{name}", delete),
+)
