@@ -134,9 +134,14 @@ def _end(stream: Stream, wish: _Wish) -> int:
 async def _send(
     source: ChunkSource, response: web.StreamResponse, stream: Stream, start: int, end: int
 ) -> None:
-    """Send the chunks from one offset up to another."""
+    """Send the chunks from one offset up to another, but for those that retention takes meanwhile.
+
+    Raises: ConnectionError: the stream was deleted meanwhile.
+    """
     position = start
-    while position < end and not stream.deleted:
+    while position < end:
+        if stream.deleted:
+            raise ConnectionResetError("the stream was deleted")
         part = next_part(stream, position)
         if part is None or part.first >= end:
             return
