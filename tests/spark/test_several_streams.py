@@ -233,6 +233,21 @@ def test_what_is_wrong_with_the_start_does_not_hinder_a_restart(orders: Orders) 
         StreamingRun(options, Checkpoint()).batch()
 
 
+def test_a_stream_that_comes_back_after_the_target_was_set_stays_in_the_offsets(
+    orders: Orders,
+) -> None:
+    clock = Clock()
+    checkpoint = Checkpoint()
+    StreamingRun(super_stream(), checkpoint).all_batches()
+    back = STREAMS.pop("orders-2")
+    run = StreamingRun(super_stream(), checkpoint, available_now=True, clock=clock)
+    STREAMS["orders-2"] = back
+    clock.pass_by(FRESH_SECONDS)
+    orders[0].append(b"after the target")
+    assert run.batch() is None
+    assert checkpoint.offsets[-1]["orders-2"] == 30
+
+
 # -- time ------------------------------------------------------------------------------------------
 
 

@@ -1,8 +1,8 @@
 """What the filters of a query spare a batch read: offsets, times and streams that none can match.
 
 Spark filters the rows again, so pruning must only never leave out a row that matches: what is not
-understood prunes nothing.  An upper bound on the time is taken with some slack, because a broker's
-clock may have been set back, so that times need not grow with the offsets.
+understood prunes nothing.  Bounds on the time are taken with some slack, because a broker's clock
+may have been set back, so that times need not grow with the offsets.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def _by_time(bounds: Pruning, one: Filter) -> Pruning:
     if not moments or len(moments) != len(values) or None in moments:
         return bounds
     known = [moment for moment in moments if moment is not None]
-    lower = None if isinstance(one, LessThan | LessThanOrEqual) else min(known)
+    lower = None if isinstance(one, LessThan | LessThanOrEqual) else min(known) - CLOCK_SLACK_MS
     is_open = isinstance(one, GreaterThan | GreaterThanOrEqual)
     upper = None if is_open else max(known) + 1 + CLOCK_SLACK_MS
     return dataclasses.replace(

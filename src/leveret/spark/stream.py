@@ -109,17 +109,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         latest = self._driver().latest()
         self._reported = latest
         self._check_gone(position, latest)
+        target = latest if self._target is None else self._target
         ends: dict[str, int] = {}
         available: dict[str, int] = {}
-        for name in latest if self._target is None else self._target.keys() & latest.keys():
-            last = latest[name] if self._target is None else min(latest[name], self._target[name])
-            if name not in position:
+        for name, last in latest.items():
+            if name in position:
+                ends[name] = self._begin(name, position[name], last)
+                to_read = min(last, target.get(name, last)) - position[name]
+                available[name] = max(0, to_read)
+            elif name in target:
                 ends[name] = self._driver().earliest_of(name)
-            elif latest[name] < position[name]:
-                ends[name] = self._behind(name, position[name], latest[name])
-            else:
-                ends[name] = position[name]
-                available[name] = max(0, last - position[name])
         if not isinstance(limit, ReadAllAvailable):
             if self._waits_for_more(available):
                 return to_json(position)
@@ -145,10 +144,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 f"the checkpoint is not one of {self._options.title}: it holds {to_json(offsets)}"
             )
 
-    def _behind(self, name: str, position: int, latest: int) -> int:
-        """Answer for a stream that ends before what was read of it."""
-        if latest == 0:
-            return position  # empty: its messages have expired, and the next has a later offset
+    def _begin(self, name: str, position: int, latest: int) -> int:
+        """Return where the next batch goes on; answer for a stream that ends before that."""
+        # An empty one's messages have expired, and the next has a later offset.
+        if latest == 0 or latest >= position:
+            return position
         what = f"it ends at {latest}, but was read up to {position} already"
         report_data_loss(self._options, name, what)
         return latest
