@@ -9,6 +9,7 @@ import socket
 from collections.abc import AsyncIterator
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from leveret.management.http_connection import HttpConnection, HttpConnections
 
@@ -28,7 +29,7 @@ async def _endless(request: web.Request) -> web.StreamResponse:
 
 
 @web.middleware
-async def _told(request: web.Request, handler: web.Handler) -> web.StreamResponse:
+async def _told(request: web.Request, handler: Handler) -> web.StreamResponse:
     connection = request.protocol
     assert isinstance(connection, HttpConnection)
     connection.begun()
