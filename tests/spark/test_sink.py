@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -131,7 +132,7 @@ def test_the_example_of_the_page(spark: SparkSession, broker: Broker, name: str)
         code = example.replace("amqp://guest:guest@localhost:5672/%2F", broker.uri)
         exec(compile(code, "spark-sink.md", "exec"), {})  # noqa: S102
         consumer = channel.consume(name, inactivity_timeout=20.0)
-        found = [message for message, _ in zip(consumer, range(1000), strict=False)]
+        found = list(islice(consumer, 1000))
         assert {int(message.body) for message in found} == set(range(1000))
         assert {message.routing_key for message in found} == {"orders.0", "orders.1", "orders.2"}
         channel.queue_delete(name)

@@ -281,6 +281,23 @@ def test_a_commit_that_is_asked_for_twice_is_one(
     assert settled(channel, queue, 3000) == texts(0, 3000)
 
 
+@pytest.mark.parametrize("purged", [1, 2])
+def test_staging_queues_that_somebody_emptied_fail_the_commit(
+    broker: Broker, channel: Channel, queue: str, purged: int
+) -> None:
+    sink = staged(broker, queue=queue)
+    rows = [[numbers(0, 3)], [numbers(3, 6)]]
+    sink.batch(0, rows, query=queue, crash="before commit")
+    for left in queues_of(sink)[:purged]:
+        channel.queue_purge(left)
+    with pytest.raises(WriteError, match=r"took some away|was emptied"):
+        sink.committer().commit(sink.messages, 0)
+    sink.committer().abort(sink.messages, 0)
+    assert not any(is_there(broker, left) for left in queues_of(sink))
+    sink.batch(0, rows, query=queue)
+    assert settled(channel, queue, 6) == texts(0, 6)
+
+
 @pytest.mark.parametrize("count", [3, 30_000])
 def test_a_commit_whose_answer_is_lost_is_asked_for_again(
     broker: Broker, channel: Channel, queue: str, count: int

@@ -27,6 +27,7 @@ from leveret.spark.transports.amqp import INTERRUPTIONS
 from leveret.spark.transports.base import Interrupted
 from leveret.spark.write_link import WriteError, close_link, open_link
 from leveret.spark.write_options import WriteOptions
+from leveret.spark.write_rows import STAGED_EXCHANGE, STAGED_ROUTING_KEY
 
 #: The routing key, on the default exchange, of the message that commits.
 COMMIT_KEY: Final = "amq.leveret.commit"
@@ -87,10 +88,10 @@ class StagingQueue:
         return staged
 
 
-def check_staged(channel: Channel, queues: Sequence[Staged]) -> None:
-    """Check that queues hold what was staged, and have them expire later.
+def check_staged(channel: Channel, queues: Sequence[Staged]) -> bool:
+    """Check that queues hold what was staged, and have them expire later; False if all are empty.
 
-    All are empty where the broker knows the batch as committed: it drops what comes again.
+    They are where the broker knows the batch as committed: it drops what comes again.
 
     Raises: WriteError.
     """
@@ -101,6 +102,22 @@ def check_staged(channel: Channel, queues: Sequence[Staged]) -> None:
                 f"the staging queue {staged.queue!r} holds {count} messages, not {staged.count}: "
                 "somebody took some away; nothing of the batch was published"
             )
+    return any(counts)
+
+
+def check_dropped(channel: Channel, staged: Staged) -> None:
+    """Check that the broker drops what comes to an empty staging queue, as of a committed batch.
+
+    Raises: WriteError when the queue was emptied by somebody.
+    """
+    headers: dict[str, object] = {STAGED_EXCHANGE: "", STAGED_ROUTING_KEY: staged.queue}
+    properties = BasicProperties(headers=headers, delivery_mode=2)
+    channel.publish(b"", "", staged.queue, properties, mandatory=True)
+    if _count(channel, staged) > 0:
+        raise WriteError(
+            f"the staging queue {staged.queue!r} was emptied by somebody; nothing of the batch was "
+            "published"
+        )
 
 
 def _count(channel: Channel, staged: Staged) -> int:
@@ -164,8 +181,8 @@ def _commit_once(options: WriteOptions, job: Job, staged: Sequence[Staged], aske
     try:
         channel = connection.channel()
         channel.confirm_select()
-        if not asked.unanswered:  # one that was decided has taken the queues
-            check_staged(channel, staged)
+        if not asked.unanswered and not check_staged(channel, staged):
+            check_dropped(channel, staged[0])
         properties = BasicProperties(content_type="application/json", delivery_mode=2)
         asked.unanswered = True
         channel.publish(json.dumps(command).encode(), "", COMMIT_KEY, properties, mandatory=True)
