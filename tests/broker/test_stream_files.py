@@ -122,6 +122,16 @@ def test_memory_is_bounded_whatever_the_length(node: Node) -> None:
     assert in_memory(node) == [387, 390, 393, 396, 399]
 
 
+def test_what_files_have_raises_no_alarm() -> None:
+    """Else publishers would be blocked by what nobody lets go."""
+    node = Node(memory_bytes_max=400_000)
+    peer = opened(node, 600)
+    put(peer, 0, 3000)
+    assert numbers(consume(node, prefetch=5000)) == list(range(3000))
+    assert node.turn.stream_cache.bytes <= 50_000
+    assert not node.broker.memory_alarm
+
+
 def test_readers_of_one_place_share_a_block_and_it_is_read_once(node: Node) -> None:
     peer = opened(node)
     put(peer, 0, 30)

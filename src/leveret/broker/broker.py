@@ -18,6 +18,7 @@ from leveret.limits import (
     MESSAGE_OVERHEAD_BYTES,
     OVERFULL_BYTES_MAX,
     SHORT_STRING_BYTES_MAX,
+    STREAM_CACHE_BYTES_MAX,
     VHOSTS_MAX,
 )
 from leveret.store.journal import Journal
@@ -37,6 +38,8 @@ class Broker:
         self.parameters = Parameters(self.turn, self.vhosts)
         #: Memory for messages beyond which publishers are blocked.
         self.memory_bytes_max: i64 = memory_bytes_max
+        # What files have must not keep the alarm on.
+        self.turn.stream_cache.bytes_max = min(STREAM_CACHE_BYTES_MAX, memory_bytes_max // 8)
         #: The room on the disk that publishers must leave, and what was there at the last look.
         self.disk_free_bytes_min: i64 = 0
         self.disk_free_bytes: i64 = 0
