@@ -88,6 +88,7 @@ def test_a_piece_larger_than_the_window_goes_alone() -> None:
         bulk = publisher(broker)
         bulk.send(publishes(1), 1)
         send_and_wait(bulk, 9)
+        assert bulk.published_count == 10
         bulk.channel.connection.close()
 
 

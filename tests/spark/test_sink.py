@@ -70,7 +70,7 @@ def test_a_table_is_saved(spark: SparkSession, stream: LiveStream) -> None:
     }
 
 
-def test_overwriting_and_completing_are_refused(spark: SparkSession, stream: LiveStream) -> None:
+def test_overwriting_is_refused(spark: SparkSession, stream: LiveStream) -> None:
     rows = spark.range(1).selectExpr("CAST(id AS STRING) AS body")
     with pytest.raises(Exception, match="cannot be overwritten"):
         rows.write.format("leveret").mode("overwrite").options(**stream.options).save()

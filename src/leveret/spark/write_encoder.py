@@ -71,9 +71,16 @@ class _Shape:
 
 
 class Encoder:
-    """Encodes batches of one layout for one channel."""
+    """Encodes batches of one layout for one channel, in pieces of so many rows at most."""
 
-    def __init__(self, layout: Layout, frames: PublishFrames, envelope: Envelope) -> None:
+    def __init__(
+        self,
+        layout: Layout,
+        frames: PublishFrames,
+        envelope: Envelope,
+        piece_records: int = SPARK_WRITE_PIECE_RECORDS,
+    ) -> None:
+        self._piece_records = piece_records
         self._layout = layout
         self._frames = frames
         self._envelope = envelope
@@ -97,7 +104,7 @@ class Encoder:
         while start < count:
             most = offsets[start] + SPARK_WRITE_PIECE_BYTES
             full = int(np.searchsorted(offsets, most, side="right")) - 1
-            end = min(count, start + SPARK_WRITE_PIECE_RECORDS, max(start + 1, full))
+            end = min(count, start + self._piece_records, max(start + 1, full))
             numbers = None
             if ids is not None:
                 if ids[start] < _WIDE_FROM <= ids[end - 1]:

@@ -17,6 +17,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from leveret.client import ReturnedMessage, Timestamp
 from leveret.client.blocking import Connection
+from leveret.limits import SPARK_WRITE_PIECE_RECORDS
 from leveret.spark.options import OptionError
 from leveret.spark.write_encoder import Encoder, Envelope
 from leveret.spark.write_link import Sender, WriteError, close_link, is_leveret, open_link
@@ -148,7 +149,8 @@ class TaskWriter:
         staging = None if self._staging is None else self._staging.name
         mandatory = staging is not None or options.unroutable != "drop"
         envelope = Envelope(mandatory, staging, publisher)
-        self._encoder = Encoder(layout, self._sender.frames, envelope)
+        piece = min(SPARK_WRITE_PIECE_RECORDS, options.max_in_flight)
+        self._encoder = Encoder(layout, self._sender.frames, envelope, piece)
 
     def _publisher(self, mode: str, task: Task) -> str | None:
         """Return the name that rows are numbered under, and begin to number them."""

@@ -7,6 +7,7 @@ travels in their commit messages (measured with 4.3.0).
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Iterator, Sequence
 
@@ -23,6 +24,8 @@ from leveret.spark.write_options import WriteOptions
 from leveret.spark.write_schema import Layout, layout_of
 from leveret.spark.write_staging import Job, commit, discard
 from leveret.spark.write_task import Task, TaskWriter, Written, current_task
+
+log = logging.getLogger("leveret.spark")
 
 #: What Spark hands over: nothing for a task that did not finish.
 Messages = Sequence[WriterCommitMessage | None]
@@ -111,6 +114,8 @@ def commit_written(options: WriteOptions, messages: Messages) -> None:
     staged = [message.staged for message in written if message.staged is not None]
     if staged:
         commit(options, written[0].job, staged)
+    rows = sum(message.rows for message in written)
+    log.info("%d rows of %d tasks are written to %s", rows, len(messages), options.title)
 
 
 def abort_written(options: WriteOptions, messages: Messages) -> None:

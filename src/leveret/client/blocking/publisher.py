@@ -14,6 +14,7 @@ import time
 from typing import TYPE_CHECKING
 
 from leveret.client.errors import ConnectionLost, Nacked
+from leveret.client.shell_channel import log
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -81,7 +82,12 @@ class BulkPublisher:
         while not done():
             # A wait that was blocked for a part of its time gets another whole one.
             publishable = self.channel.may_publish
-            if not self._moves(done) and publishable and self.channel.may_publish:
+            if self._moves(done):
+                continue
+            if not self.channel.may_publish:
+                reason = self._connection.blocked_reason or "channel.flow"
+                log.warning("the broker takes no publishes for now: %s", reason)
+            elif publishable:
                 raise ConnectionLost(
                     f"the broker confirmed nothing for {self._timeout:.0f} s; "
                     f"{self._tally.unconfirmed} messages wait for their confirm"
