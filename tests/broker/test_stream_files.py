@@ -493,6 +493,18 @@ def test_whole_segments_go_by_age(node: Node) -> None:
     assert first(node) == 12
 
 
+def test_what_is_too_old_goes_though_few_messages_come(node: Node) -> None:
+    """They would fit into one block, which would never be full."""
+    peer = opened(node, CHUNK_BYTES_MAX, x_max_age="10s")
+    for number in range(60):
+        put(peer, number, number + 1)
+        node.tick(1000)
+        oldest = node.clock.wall_ms() - 1000 * (number + 1 - first(node))
+        assert node.clock.wall_ms() - oldest <= 22_000
+    assert first(node) >= 38
+    assert len(stream(node).blocks) <= 4
+
+
 def test_a_segment_larger_than_the_stream_keeps_it_whole(node: Node) -> None:
     peer = opened(node, x_max_length_bytes=1, x_stream_max_segment_size_bytes=10_000)
     put(peer, 0, 50)

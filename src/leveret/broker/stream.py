@@ -181,6 +181,8 @@ class Stream(Queue):
 
     def retain(self) -> None:
         """Let go of what is more than the stream is to keep."""
+        if self.retention.closes(self.last, self.turn.now_ms):
+            self.settle()
         blocks = self.blocks
         dropped = self.retention.over(blocks, self.size, self.visible_end, self.turn.now_ms)
         if dropped > 0:

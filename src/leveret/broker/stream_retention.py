@@ -46,6 +46,17 @@ class Retention:
         self._size = 0
         self._timestamp_max = 0
 
+    def closes(self, last: Block, now_ms: i64) -> bool:
+        """Tell whether the newest block is to be closed: else its first message kept it for long.
+
+        So a message stays for twice the age at most, however few there are, once others came.
+        """
+        messages = last.messages
+        if self.age_ms_max < 0 or not messages:
+            return False
+        first = messages[0]
+        return first is not None and first.timestamp_ms < now_ms - self.age_ms_max
+
     def over(self, blocks: list[Block], size: i64, visible_end: i64, now_ms: i64) -> i64:
         """Return how many blocks are to go from the front of a stream of `size` bytes."""
         if self.bytes_max < 0 and self.age_ms_max < 0:
