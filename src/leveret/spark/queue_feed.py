@@ -127,6 +127,8 @@ class QueueFeed:
         with self._lock:
             self._raise_failure()
             with self._interruptible():
+                if self._channel is None or not self._channel.is_open:
+                    self._begin_again()
                 if self.goal is None:
                     self._reach_what_comes(number)
                 else:
@@ -164,6 +166,14 @@ class QueueFeed:
                 break
         if self._next == self.goal:
             self._finish()
+
+    def _begin_again(self) -> None:
+        """Go on after the end of a channel: what it had lent comes again."""
+        self.spool.cut(self.handed)
+        self._finished = False
+        if self.goal is not None and self.spool.end < self.goal:
+            # Beside what is missing, also the batches that were not acked.
+            self.goal = max(self.goal, self.spool.end + self._count())
 
     def _is_empty(self, silence: float) -> bool:
         """Tell whether the queue has no more.
