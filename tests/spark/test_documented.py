@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from brokers import Broker
+from broker_process import BrokerProcess
+from brokers import Broker, need_own_broker
 from leveret.spark.options import (
     BATCH_ONLY,
     OPTION_NAMES,
@@ -95,6 +96,17 @@ def orders(broker: Broker) -> Iterator[list[LiveStream]]:
         stream.delete()
 
 
+def stopped_broker(place: Path) -> Path:
+    """Return a directory that a broker with the stream of the examples ran on."""
+    need_own_broker()
+    with BrokerProcess(place) as broker:
+        stream = LiveStream(broker.uri, "orders", "x")
+        stream.declare()
+        stream.publish_numbers(0, 7)
+        broker.terminate()
+    return place
+
+
 def test_the_examples_run(
     spark: SparkSession,
     broker: Broker,
@@ -107,6 +119,7 @@ def test_the_examples_run(
         "amqp://reader@broker.example/%2F": broker.uri.replace("guest:guest@", "guest@"),
         "BROKER_PASSWORD": PASSWORD_ENV,
         "/data/orders": str(tmp_path / "orders"),
+        "/var/backups/leveret": str(stopped_broker(tmp_path / "data")),
     }
     examples = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     names: dict[str, object] = {}
@@ -120,5 +133,6 @@ def test_the_examples_run(
             query.awaitTermination()  # type: ignore[attr-defined]
     assert re.search(r"key\.2 *\| *10", capsys.readouterr().out)
     assert spark.read.parquet(str(tmp_path / "orders")).count() == 30
+    assert names["backup"].count() == 7  # type: ignore[attr-defined]
     assert names["changes"].isStreaming  # type: ignore[attr-defined]
     spark.streams.removeListener(names["lags"])  # type: ignore[arg-type]

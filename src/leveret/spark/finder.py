@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import http.client
+import itertools
 import json
 import re
 from collections.abc import Callable
@@ -42,6 +43,8 @@ def find_streams(options: Options) -> tuple[str, ...]:
     Raises: Interrupted; NotFound (404) when there is no such super stream; OptionError when the
     broker refuses to list, or when there are too many.
     """
+    if options.directory is not None:
+        return _in_directory(options)
     if options.super_stream is not None:
         return _partitions(options, options.super_stream)
     assert options.stream_pattern is not None
@@ -74,6 +77,20 @@ def _partitions(options: Options, super_stream: str) -> tuple[str, ...]:
     if not names:
         raise NotFound(f"no super stream '{super_stream}': there is no stream '{super_stream}-0'")
     return _limited(names)
+
+
+def _in_directory(options: Options) -> tuple[str, ...]:
+    """Return the streams of a data directory that the options select."""
+    from leveret.spark.store_directory import stream_names
+
+    names = sorted(stream_names(options))
+    if options.stream_pattern is not None:
+        return _limited([name for name in names if re.fullmatch(options.stream_pattern, name)])
+    numbered = (f"{options.super_stream}-{number}" for number in itertools.count())
+    found = [*itertools.takewhile(set(names).__contains__, numbered)]
+    if not found:
+        raise NotFound(f"no super stream '{options.super_stream}' in {options.directory}")
+    return _limited(found)
 
 
 # -- over HTTP -------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Callable
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from leveret.client import parse_uri
 
@@ -30,6 +30,25 @@ def uri(text: str) -> str:
     """Return an AMQP URI."""
     parse_uri(text)
     return text
+
+
+def source_uri(text: str) -> str:
+    """Return an AMQP URI, or one of a data directory: `file:///var/lib/leveret?vhost=%2F`."""
+    if not text.startswith("file:"):
+        return uri(text)
+    file_parts(text)
+    return text
+
+
+def file_parts(text: str) -> tuple[str, str]:
+    """Return the directory and the vhost that the URI of a data directory names."""
+    parts = urlsplit(text)
+    if parts.netloc not in ("", "localhost") or not parts.path.startswith("/") or parts.fragment:
+        raise ValueError("the URI of a data directory is file:///path, perhaps with ?vhost=name")
+    query = dict(parse_qsl(parts.query, keep_blank_values=True))
+    if unknown := set(query) - {"vhost"}:
+        raise ValueError(f"unknown query parameter {min(unknown)!r}; known: vhost")
+    return unquote(parts.path), query.get("vhost", "/")
 
 
 def http_uri(text: str) -> str:

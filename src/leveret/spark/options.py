@@ -29,7 +29,7 @@ from leveret.spark.offsets import (
     parse_offsets,
 )
 
-TRANSPORTS: Final = ("auto", "bulk", "amqp")
+TRANSPORTS: Final = ("auto", "bulk", "amqp", "files")
 
 #: What is read: exactly one of these.
 SELECTIONS: Final = ("stream", "streams", "streamPattern", "superStream", "queue")
@@ -112,6 +112,16 @@ class Options:
     def names(self) -> tuple[str, ...] | None:
         """The streams that the options name, where no broker must be asked for them."""
         return (self.stream,) if self.stream is not None else self.streams
+
+    @property
+    def directory(self) -> str | None:
+        """The data directory that is read without a broker."""
+        return values.file_parts(self.uri)[0] if self.uri.startswith("file:") else None
+
+    @property
+    def file_vhost(self) -> str:
+        """The vhost of a read of a data directory."""
+        return values.file_parts(self.uri)[1]
 
     @property
     def include_headers(self) -> bool:
@@ -245,6 +255,16 @@ def _check_one_of(texts: Mapping[str, str], names: tuple[str, ...], least: int) 
 def _check_values(options: Options) -> None:
     """Check what values say together.  Raises: OptionError."""
     check_password(options.uri, options.password_env)
+    is_directory = options.directory is not None
+    if is_directory and options.queue is not None:
+        raise OptionError("option 'queue': a queue is read from a broker, not from a directory")
+    if is_directory and options.transport not in ("auto", "files"):
+        raise OptionError(f"option 'transport': {options.transport} does not read a directory")
+    if options.transport == "files" and not is_directory:
+        raise OptionError("option 'transport': files reads a data directory: uri file:///path")
+    if is_directory and (options.password_env or options.http_uri):
+        name = "passwordEnv" if options.password_env else "httpUri"
+        raise OptionError(f"option {name!r} belongs to a broker, not to a directory")
     least, most = options.min_offsets_per_trigger, options.max_offsets_per_trigger
     if least is not None and most is not None and least > most:
         raise OptionError(
@@ -262,7 +282,7 @@ def _check_values(options: Options) -> None:
 
 #: Each option: the attribute of `Options` that it sets, and how its text is read.
 _PARSERS: Final[dict[str, tuple[str, Callable[[str], object]]]] = {
-    "uri": ("uri", values.uri),
+    "uri": ("uri", values.source_uri),
     "stream": ("stream", values.name),
     "streams": ("streams", values.names),
     "streamPattern": ("stream_pattern", values.regular_expression),

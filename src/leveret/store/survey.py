@@ -98,11 +98,10 @@ class Survey:
             total += damage.records if damage.records >= 0 else 1
         return int(total)
 
-    def run(self) -> Iterator[None]:
-        """Survey; yield now and then.
+    def tell(self) -> Iterator[None]:
+        """Tell what snapshots and journal say, and look at no segment; yield now and then.
 
-        Raises: UnknownFormat: it is not a store's directory, or of an unknown layout.
-        StorageFailure: the disk failed.
+        Raises: as `run`, which does this first.
         """
         self._identify()
         for folder in (STATE_DIR, JOURNAL_DIR, SEGMENTS_DIR):
@@ -114,6 +113,15 @@ class Survey:
                 yield
             for _ in self._survey_journal():
                 yield
+
+    def run(self) -> Iterator[None]:
+        """Survey; yield now and then.
+
+        Raises: UnknownFormat: it is not a store's directory, or of an unknown layout.
+        StorageFailure: the disk failed.
+        """
+        for _ in self.tell():
+            yield
         segments = SegmentSurvey(self.disk, self.holdings, not self.state_whole)
         self._segments = segments
         done = self.bytes_done

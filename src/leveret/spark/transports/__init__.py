@@ -1,7 +1,7 @@
 """How messages come from a broker to a Spark task: one module per transport.
 
 `amqp` works with every broker that has streams, `bulk` with Leveret and ten times as fast; `auto`
-takes the faster of those that the broker has.
+takes the faster of those that the broker has.  `files` reads a data directory without a broker.
 """
 
 from __future__ import annotations
@@ -24,6 +24,10 @@ def open_transport(options: Options, stream: str, schema: StructType) -> Transpo
 
     `schema` has columns of `schema.ROW`, whatever columns the user sees.
     """
+    if options.directory is not None:
+        from leveret.spark.transports.files import FilesTransport
+
+        return FilesTransport(options, stream, schema)
     if options.transport == "amqp":
         from leveret.spark.transports.amqp import AmqpTransport
 

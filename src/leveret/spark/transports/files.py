@@ -1,0 +1,88 @@
+"""Streams from a data directory of a broker that does not run, or from a backup of one.
+
+The chunks are read as they lie, as the bulk transport gets them; no broker is asked.  Each executor
+needs the directory at the same path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from pyspark.sql.types import StructType
+
+from leveret.chunk import ChunkDamaged
+from leveret.spark.chunks import ChunkBatchBuilder, Pieces, StoredChunk
+from leveret.spark.options import Options
+from leveret.spark.store_directory import Part, StoredStream, open_stream
+from leveret.spark.transports.base import Bounds, Piece, Transport
+
+
+class FilesTransport(Transport):
+    """One stream of a directory, looked up when it is first needed."""
+
+    def __init__(self, options: Options, stream: str, schema: StructType) -> None:
+        self._options = options
+        self._name = stream
+        self._builder = ChunkBatchBuilder(stream, schema, options.partition_of(stream))
+        self._opened: StoredStream | None = None
+
+    def _stream(self) -> StoredStream:
+        if self._opened is None:
+            self._opened = open_stream(self._options, self._name)
+        return self._opened
+
+    # -- where the stream begins and ends ----------------------------------------------------------
+
+    def earliest(self) -> int:
+        """Return the offset of the first message.  Raises: NotFound (404); OptionError."""
+        return self._stream().earliest
+
+    def latest(self) -> int:
+        """Return the offset after the last message.  Raises: NotFound (404); OptionError."""
+        return self._stream().latest
+
+    def bounds(self) -> Bounds:
+        """Return both ends.  Raises: NotFound (404); OptionError."""
+        return Bounds(self._stream().earliest, self._stream().latest)
+
+    def offset_at(self, timestamp_ms: int) -> int:
+        """Return the first offset at or after a moment.  Raises: NotFound (404); OptionError."""
+        stream = self._stream()
+        for part in stream.parts:
+            if stream.reaches(part, timestamp_ms) and (chunk := self._chunk(part)) is not None:
+                late = (chunk.timestamps >= timestamp_ms) & (chunk.offsets >= stream.earliest)
+                if late.any():
+                    return int(chunk.offsets[np.argmax(late)])
+        return stream.latest
+
+    def mean_bytes(self, start: int, end: int) -> float:
+        """Return the mean size of bodies in the first chunk.  Raises: NotFound; OptionError."""
+        for part in self._stream().parts:
+            if part.first < end and start <= part.last and (chunk := self._chunk(part)) is not None:
+                count = len(chunk.offsets)
+                return chunk.body_bytes(0, count) / max(1, count)
+        return 0
+
+    def _chunk(self, part: Part) -> StoredChunk | None:
+        try:
+            return StoredChunk(self._stream().chunk(part))
+        except ChunkDamaged:
+            return None
+
+    # -- reading -----------------------------------------------------------------------------------
+
+    def read(self, start: int, end: int) -> Iterator[Piece]:
+        """Yield what the stream holds of a range.  Raises: NotFound (404); OptionError."""
+        stream = self._stream()
+        pieces = Pieces(self._builder, max(start, stream.earliest), end)
+        for part in stream.parts:
+            if part.first < end and start <= part.last:
+                yield from pieces.feed(stream.chunk(part))
+        yield from pieces.flush()
+
+    def close(self) -> None:
+        """Let go of the directory."""
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            opened.close()
