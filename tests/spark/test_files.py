@@ -111,7 +111,7 @@ def test_moments_are_offsets(made: tuple[Path, list[Any]]) -> None:
         assert 20 <= way.mean_bytes(0, COUNT) <= 100
 
 
-def test_harmed_messages_are_missing_or_come_from_the_journal(
+def test_harmed_messages_are_missing_and_the_others_true(
     made: tuple[Path, list[Any]], tmp_path: Path
 ) -> None:
     place, rows = made
@@ -119,7 +119,7 @@ def test_harmed_messages_are_missing_or_come_from_the_journal(
     shutil.copytree(place, copy, ignore=shutil.ignore_patterns("*.sock"))
     for segment in segments(copy):
         data = bytearray(segment.read_bytes())
-        for position in range(100, len(data), 5000):
+        for position in range(len(data) * 3 // 4, len(data), 997):  # where bodies lie
             data[position] ^= 0xFF
         segment.write_bytes(data)
     options = {"uri": uri_of(copy), "stream": "orders-0"}
