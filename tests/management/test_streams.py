@@ -342,6 +342,20 @@ def test_a_connection_serves_many_requests(user: HttpUser, channel: Channel, nam
     assert user.http.sock is sock
 
 
+def test_many_requests_cost_one_hash_of_the_password(
+    broker: BrokerProcess, port: int, reader: str, channel: Channel, name: str
+) -> None:
+    """Each hash takes some 20 ms of a processor on purpose."""
+    publish(channel, name, [b"x"])
+    process = psutil.Process(broker.pid)
+    with HttpUser(port, reader, "secret") as user:
+        user.chunks(name, offset=0)
+        before = sum(process.cpu_times()[:2])
+        for _ in range(300):
+            user.chunks(name, offset=0)
+        assert sum(process.cpu_times()[:2]) - before < 300 * 0.01
+
+
 def test_clients_that_do_not_read_cost_little_and_hinder_nobody(
     broker: BrokerProcess, port: int, channel: Channel, name: str
 ) -> None:

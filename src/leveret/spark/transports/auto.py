@@ -48,19 +48,23 @@ class AutoTransport(Transport):
     def _choose(self) -> Transport:
         parameters = self._options.parameters()
         place = parameters.host, parameters.port
-        if time.monotonic() >= _silent.get(place, 0):
-            bulk = BulkTransport(self._options, self._stream, self._schema)
-            try:
-                bulk.bounds()
-            except NoHttp:
-                bulk.close()
-            except Interrupted as error:
-                bulk.close()
-                log.warning("stream %r: no bulk transport: %s", self._stream, error)
-                _silent[place] = time.monotonic() + SILENT_SECONDS
-            else:
-                return bulk
-        return AmqpTransport(self._options, self._stream, self._schema)
+        amqp = AmqpTransport(self._options, self._stream, self._schema)
+        if time.monotonic() < _silent.get(place, 0):
+            return amqp
+        bulk = BulkTransport(self._options, self._stream, self._schema)
+        try:
+            bulk.bounds()
+        except NoHttp:
+            bulk.close()
+        except Interrupted as error:
+            bulk.close()
+            # Where the broker is away altogether, nothing is to be chosen yet.
+            amqp.bounds()
+            log.warning("stream %r: no bulk transport: %s", self._stream, error)
+            _silent[place] = time.monotonic() + SILENT_SECONDS
+        else:
+            return bulk
+        return amqp
 
     def earliest(self) -> int:
         """Return the offset of the first message.  Raises: Interrupted; NotFound (404)."""
