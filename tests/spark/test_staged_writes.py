@@ -19,7 +19,7 @@ from cut_proxy import CutProxy
 from leveret.client import Message
 from leveret.client.blocking import Channel, connect
 from leveret.errors import NotFound
-from leveret.limits import RELEASES_PER_SINK_MAX
+from leveret.limits import RELEASES_PER_SINK_MAX, SPARK_WRITE_STAGING_MS
 from leveret.spark.transports.base import Interrupted
 from leveret.spark.write_link import WriteError
 from leveret.spark.write_staging import COMMIT_KEY, commit, discard
@@ -125,7 +125,14 @@ def test_nothing_is_seen_before_the_commit(broker: Broker, channel: Channel, que
     sink.batch(0, [[numbers(0, 9)]], query=queue, crash="before commit")
     assert channel.queue_declare(queue, passive=True).message_count == 0
     (left,) = queues_of(sink)
-    assert channel.queue_declare(left, passive=True).message_count == 9
+    arguments = {
+        "x-queue-type": "classic",
+        "x-staging-sink": queue,
+        "x-staging-batch": 0,
+        "x-expires": SPARK_WRITE_STAGING_MS,
+    }
+    # Declared otherwise, it would be refused.
+    assert channel.queue_declare(left, durable=True, arguments=arguments).message_count == 9
     discard(sink_options(sink), [left])
     assert not is_there(broker, left)
 

@@ -2,8 +2,10 @@
 
 A file per role, as in Spark's Kafka source: `options`, `offsets` (what a position means), `planner`
 (ranges to partitions), `batch` and `stream` (the readers), `transports/` (how messages come),
-`columns` (messages to Arrow), `ranges` (the one place that decides about data loss).  Importing
-this package loads neither PySpark nor pyarrow.
+`columns` (messages to Arrow), `ranges` (the one place that decides about data loss).  The way back:
+`writer` (the sinks), `write_options`, `write_schema`, `write_encoder` with `write_rows` (Arrow to
+frames), `write_task`, `write_staging` (batches and their commit), `write_link` (the connection).
+Importing this package loads neither PySpark nor pyarrow.
 """
 
 from __future__ import annotations

@@ -60,26 +60,21 @@ class Staged:
 
 
 class StagingQueue:
-    """A task's own queue, declared on its channel; each attempt at a task makes a new one."""
+    """A task's own queue, declared on its channel; each attempt at a task makes a new one.
+
+    It expires when nothing was published to it, and nobody asked for it, for long.
+    """
 
     def __init__(self, channel: Channel, options: WriteOptions, job: Job, partition: int) -> None:
         self.name = f"leveret.staging.{job.sink}.{job.batch}.{partition}.{secrets.token_hex(8)}"
         self._channel = channel
-        self._expiry_ms = options.staging_expiry_ms
         arguments: dict[str, object] = {
             "x-queue-type": "classic",
             SINK_ARGUMENT: job.sink,
             BATCH_ARGUMENT: job.batch,
-            "x-expires": self._expiry_ms,
+            "x-expires": options.staging_expiry_ms,
         }
         channel.queue_declare(self.name, durable=True, arguments=arguments)
-        self._renewed = time.monotonic()
-
-    def renew(self) -> None:
-        """Have the queue expire later, when a quarter of its time is over."""
-        if time.monotonic() - self._renewed > self._expiry_ms / 4000:
-            self._channel.queue_declare(self.name, passive=True)
-            self._renewed = time.monotonic()
 
     def staged(self, count: int) -> Staged:
         """Check that all that was sent is there.  Raises: WriteError."""

@@ -169,8 +169,6 @@ class TaskWriter:
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Send the rows of a batch.  Raises: WriteError; RowError; Interrupted."""
-        if self._staging is not None:
-            self._staging.renew()
         ids = None if self._numbers is None else self._numbers.of(batch)
         for piece in self._encoder.encode(batch, ids):
             self._sender.send(piece.frames, piece.count)
