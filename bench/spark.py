@@ -232,9 +232,14 @@ def make_bodies(path: Path, rows: int) -> None:
 
 def prepare(setting: Setting) -> None:
     """Fill the stream by the sink, and archive it for the comparison."""
+    from leveret.client import blocking
     from leveret.pipelines import archive as job
 
     make_bodies(setting.directory / "bodies", setting.rows)
+    with blocking.connect(setting.uri) as connection:
+        connection.channel().queue_declare(
+            STREAM, durable=True, arguments={"x-queue-type": "stream"}
+        )
     rows = setting.spark.read.parquet(str(setting.directory / "bodies"))
     rows.write.format("leveret").mode("append").options(uri=setting.uri, stream=STREAM).save()
     result = job(setting.spark, setting.uri, STREAM, setting.directory / "archive")
