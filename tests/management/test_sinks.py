@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
+from broker_process import BrokerProcess
+from brokers import unique
 from http_api import Api
+from http_streams import HttpUser, http_port
 from leveret.client import BasicProperties
 from leveret.client.blocking import Channel
 
@@ -36,9 +41,42 @@ def test_a_sink_is_listed_and_forgotten(api: Api, channel: Channel) -> None:
         "sink": "job", "vhost": "/", "batch": 7, "releasing": 0, "messages": 0,
         "message_stats": {"released": 1, "unroutable": 1},
     }  # fmt: skip
-    assert api.ask("GET", "/api/sinks") == api.ask("GET", "/api/sinks/%2F")
     assert api.change("DELETE", "/api/sinks/%2F/job") == NO_CONTENT
     assert api.ask("DELETE", "/api/sinks/%2F/job")[0] == NOT_FOUND
     assert api.ask("GET", "/api/sinks/%2F") == (OK, [])
     assert api.ask("GET", "/api/sinks/none")[0] == NOT_FOUND
     channel.queue_delete("target")
+
+
+@pytest.fixture
+def user(api: Api) -> str:
+    """A user who may configure what begins with `job-a`, and read `q-a`."""
+    name = unique("u")
+    api.change("PUT", f"/api/users/{name}", {"password": "secret", "tags": ""})
+    rights = {"configure": "^job-a", "write": "", "read": "^q-a"}
+    api.change("PUT", f"/api/permissions/%2F/{name}", rights)
+    return name
+
+
+def test_users_see_over_tcp_what_is_theirs(
+    api: Api, broker: BrokerProcess, channel: Channel, user: str
+) -> None:
+    channel.confirm_select()
+    for name in ("a", "b"):
+        commit = {"sink": f"job-{name}", "batch": 0, "queues": []}
+        channel.publish(json.dumps(commit).encode(), routing_key="amq.leveret.commit")
+        channel.queue_declare(f"q-{name}", durable=True)
+    with HttpUser(http_port(broker), user, "secret") as http:
+        listed = http.json("/api/sinks/%2F")
+        assert isinstance(listed, list)
+        assert [row["sink"] for row in listed] == ["job-a"]
+        assert http.json("/api/publishers/%2F/q-a") == []
+        assert http.get("/api/publishers/%2F/q-b")[0] == 403
+        for name, status in (("b", 403), ("a", NO_CONTENT)):
+            http.http.request("DELETE", f"/api/sinks/%2F/job-{name}", headers=http.headers)
+            response = http.http.getresponse()
+            response.read()
+            assert response.status == status
+    for name in ("a", "b"):
+        channel.queue_delete(f"q-{name}")
+    assert api.change("DELETE", "/api/sinks/%2F/job-b") == NO_CONTENT

@@ -276,9 +276,9 @@ class PublisherListing:
 
 @final
 class SinkListing:
-    """The sinks of a vhost or of all, in slices."""
+    """The sinks of a vhost, in slices."""
 
-    def __init__(self, broker: Broker, vhost: str | None) -> None:
+    def __init__(self, broker: Broker, vhost: str) -> None:
         self._left: Final = [
             (v.name, sink) for v in _vhosts(broker, vhost) for sink in v.sinks.by_name.values()
         ]

@@ -90,7 +90,7 @@ MODULES = (
 
 
 #: Those of them that the broker's users may ask for on TCP; each route checks what they may do.
-USERS_MODULES = (streams, stream_chunks, stream_consumers, publishers, super_streams)
+USERS_MODULES = (streams, stream_chunks, stream_consumers, publishers, sinks, super_streams)
 
 
 def make_runner(broker: Broker, operator: Operator, chunks: ChunkSource, log: Log) -> web.AppRunner:

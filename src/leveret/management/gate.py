@@ -90,6 +90,16 @@ def may_see(request: web.Request, queue: str) -> None:
         access.see("queue", queue)
 
 
+def may_configure(request: web.Request, name: str) -> None:
+    """Check that who asks may declare or delete a queue of that name.
+
+    Raises: AccessRefused (403 in HTTP).
+    """
+    access = request.get(ACCESS)
+    if access is not None:
+        access.configure("queue", name)
+
+
 def can_read(request: web.Request, queue: str) -> bool:
     """Tell whether who asks may read a queue or a stream."""
     try:

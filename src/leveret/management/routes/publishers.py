@@ -1,4 +1,7 @@
-"""`GET /api/publishers/{vhost}/{queue}`: how far those have come that number their messages."""
+"""`GET /api/publishers/{vhost}/{queue}`: how far those have come that number their messages.
+
+Who asks over TCP needs any permission for the queue.
+"""
 
 from __future__ import annotations
 
