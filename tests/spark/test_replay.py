@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from brokers import Broker, unique
 from leveret.client import BasicProperties
 from leveret.client.blocking import connect
-from leveret.pipelines import Destination, archive, replay
+from leveret.pipelines import Destination, archive, read_archive, replay
 from leveret.pipelines.choosing import Choice, header_choice, matching
 from leveret.pipelines.progress import Say
 from leveret.pipelines.refusals import JobError
@@ -149,6 +149,10 @@ def test_an_archive_by_key_header_and_time_to_where_it_went(
     wanted = [n for n in range(COUNT) if n % 2 == 1 and (n % 3 == 0 or n % 5 == 3)]
     assert sent.messages == len(wanted)
     assert [number for number, _, _ in take(stream.uri, queue)] == wanted
+    rows = read_archive(spark, tmp_path / "archive")
+    to = Destination(stream.uri, queue=queue)
+    assert replay(spark, to, rows=rows, name=unique("table"), patterns=["app.0"]).messages == 16
+    assert [number for number, _, _ in take(stream.uri, queue)] == [*range(0, COUNT, 15)]
     none = replay(spark, Destination(stream.uri), path=tmp_path / "archive", until="2020-01-01")
     assert none.messages == 0
 
@@ -177,6 +181,11 @@ def test_what_makes_no_sense_is_refused(spark: SparkSession) -> None:
         replay(spark, Destination("amqp://", queue="b", routing_key="k"), **source)  # type: ignore[arg-type]
     with pytest.raises(JobError, match="would be replayed into itself"):
         replay(spark, Destination("amqp://localhost/", stream="s"), **source)  # type: ignore[arg-type]
+    rows = spark.createDataFrame([("s", 1)], "stream string, offset bigint")
+    with pytest.raises(JobError, match="the job needs a name"):
+        replay(spark, to, rows=rows)
+    with pytest.raises(JobError, match="rows are a source of their own"):
+        replay(spark, to, rows=rows, **source)  # type: ignore[arg-type]
     with pytest.raises(JobError, match="at most 255 bytes"):
         replay(spark, to, **source, patterns=["x" * 256])  # type: ignore[arg-type]
 

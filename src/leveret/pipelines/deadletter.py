@@ -28,7 +28,7 @@ from leveret.pipelines.letters import (
 from leveret.pipelines.plots import BANDS_MAX, Bar, bar_width
 from leveret.pipelines.progress import Say, stages
 from leveret.pipelines.refusals import JobError, moment, only_one, span_seconds
-from leveret.pipelines.replay import archived, place_of, source_options
+from leveret.pipelines.replay import find_source, place_of
 from leveret.pipelines.sending import STEP_RECORDS, Destination, Sent, job_name, send
 from leveret.pipelines.source import messages
 
@@ -170,6 +170,7 @@ def republish(
     uri: str | None = None,
     stream: str | None = None,
     path: str | Path | None = None,
+    rows: DataFrame | None = None,
     reason: str | None = None,
     queue: str | None = None,
     fingerprint: str | None = None,
@@ -189,6 +190,8 @@ def republish(
     progress: Say | None = None,
 ) -> Sent:
     """Publish dead letters again, to the exchange and routing key that they had first.
+
+    `rows` are a table with the columns of an archive, for which the job needs a `name`.
 
     Taken are those that died for a reason, in a queue, of a kind of error, in a time, as far as any
     of that is said.
@@ -210,16 +213,14 @@ def republish(
         key = f.coalesce("first_routing_key", "routing_key")
         return taken.withColumns({"exchange": f.col("first_exchange"), "routing_key": key})
 
-    texts = source_options(uri, stream, path, password_env, options)
-    source = str(path) if texts is None else f"{place_of(uri)}/{stream}"
+    source = find_source(uri, stream, path, rows, name, password_env, options)
     said = {**choice.described(), **wanted, "to": place_of(to_uri), "error_path": error_path}
-    own_name = name or job_name("deadletter", source=source, of=stream, **said)
+    own_name = name or job_name("deadletter", source=source.name, of=stream, **said)
     to = Destination(to_uri, password_env=to_password_env, unroutable=unroutable, dedup=dedup)
-    if texts is not None:
-        parts = stream_parts(spark, texts, choose)
+    if source.options is not None:
+        parts = stream_parts(spark, source.options, choose)
     else:
-        assert path is not None
-        parts = table_parts(archived(spark, path, stream), choose)
+        parts = table_parts(source.table(spark), choose)
     return send(
         spark, parts, own_name, to, rate=rate, step=step, checkpoint=checkpoint, progress=progress
     )

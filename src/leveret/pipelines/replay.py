@@ -8,6 +8,7 @@ is one of another `name`, which is how the same is replayed a second time on pur
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,6 +37,7 @@ def replay(
     uri: str | None = None,
     stream: str | None = None,
     path: str | Path | None = None,
+    rows: DataFrame | None = None,
     since: str | datetime | None = None,
     until: str | datetime | None = None,
     from_exchange: str | None = None,
@@ -51,6 +53,8 @@ def replay(
 ) -> Sent:
     """Publish messages of a stream (`uri` and `stream`) or of an archive (`path`) again.
 
+    `rows` are a table with the columns of an archive, for which the job needs a `name`.
+
     Taken are those in time, of one exchange, whose key fits one of the topic patterns and whose
     headers are as said.  Without an exchange, stream or queue they go where they went before.
 
@@ -65,57 +69,70 @@ def replay(
     )
     choice.check()
     check_destination(to)
-    texts = source_options(uri, stream, path, password_env, options)
-    if texts is not None and to.stream == stream and _same_broker(uri, to.uri):
+    source = find_source(uri, stream, path, rows, name, password_env, options)
+    if source.options is not None and to.stream == stream and place_of(uri) == place_of(to.uri):
         raise JobError(f"stream {stream!r} would be replayed into itself")
-    source = str(path) if texts is None else f"{place_of(uri)}/{stream}"
-    own_name = name or job_name("replay", source=source, of=stream, **choice.described(), **_to(to))
-    parts = _parts(spark, texts, path, stream, choice)
+    own_name = name or job_name(
+        "replay", source=source.name, of=stream, to=_place_in(to), **choice.described()
+    )
+    parts = _parts(spark, source, choice)
     return send(
         spark, parts, own_name, to, rate=rate, step=step, checkpoint=checkpoint, progress=progress
     )
 
 
-def _parts(
-    spark: SparkSession,
-    texts: dict[str, str] | None,
-    path: str | Path | None,
-    stream: str | None,
-    choice: Choice,
-) -> list[Part]:
+def _parts(spark: SparkSession, source: Source, choice: Choice) -> list[Part]:
     from leveret.pipelines.parts import stream_parts, table_parts
 
-    if texts is not None:
-        # The broker finds the times: RabbitMQ's rows have none.
-        rest = Choice(None, None, choice.exchange, choice.patterns, choice.headers)
-        return stream_parts(
-            spark, texts, lambda rows: chosen(rows, rest), choice.since, choice.until
-        )
-    assert path is not None
-    return table_parts(archived(spark, path, stream), lambda rows: chosen(rows, choice))
+    if source.options is None:
+        return table_parts(source.table(spark), lambda rows: chosen(rows, choice))
+    # The broker finds the times: RabbitMQ's rows have none.
+    rest = Choice(None, None, choice.exchange, choice.patterns, choice.headers)
+    return stream_parts(
+        spark, source.options, lambda rows: chosen(rows, rest), choice.since, choice.until
+    )
 
 
-def archived(spark: SparkSession, path: str | Path, stream: str | None) -> DataFrame:
-    """Return the messages of an archive, or of one stream of it."""
-    rows = read_archive(spark, path)
-    return rows if stream is None else rows.where(rows[STREAM_COLUMN] == stream)
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where messages come from: a stream, by the options of the data source, or a table."""
+
+    name: str
+    options: dict[str, str] | None
+    stream: str | None
+    path: str | Path | None
+    rows: DataFrame | None
+
+    def table(self, spark: SparkSession) -> DataFrame:
+        """Return the messages of an archive, of one stream of it, or of a table."""
+        rows = self.rows
+        if rows is None:
+            assert self.path is not None
+            rows = read_archive(spark, self.path)
+        return rows if self.stream is None else rows.where(rows[STREAM_COLUMN] == self.stream)
 
 
-def source_options(
+def find_source(
     uri: str | None,
     stream: str | None,
     path: str | Path | None,
+    rows: DataFrame | None,
+    name: str | None,
     password_env: str | None,
     options: Mapping[str, str] | None,
-) -> dict[str, str] | None:
-    """Return the data source's options for a stream; None for an archive.
-
-    Raises: JobError for neither or both.
-    """
+) -> Source:
+    """Return where messages come from.  Raises: JobError for nothing, or two things."""
+    if rows is not None:
+        if path is not None or uri is not None:
+            raise JobError("rows are a source of their own: without uri and path")
+        if name is None:
+            raise JobError("rows: the job needs a name, by which it is known when it runs again")
+        return Source(name, None, stream, None, rows)
     if path is not None and uri is None:
-        return None
+        return Source(str(path), None, stream, path, None)
     if path is None and uri is not None and stream is not None:
-        return stream_options(uri, stream, password_env, options)
+        texts = stream_options(uri, stream, password_env, options)
+        return Source(f"{place_of(uri)}/{stream}", texts, stream, None, None)
     raise JobError("messages come from a stream (uri and stream) or from an archive (path)")
 
 
@@ -128,10 +145,9 @@ def check_destination(to: Destination) -> None:
         raise JobError("routing_key: it goes with an exchange")
 
 
-def _to(to: Destination) -> dict[str, object]:
+def _place_in(to: Destination) -> tuple[str | None, ...]:
     """Return where messages go, for the name of a job."""
-    place = (place_of(to.uri), to.exchange, to.routing_key, to.stream, to.queue)
-    return {"to": place}
+    return (place_of(to.uri), to.exchange, to.routing_key, to.stream, to.queue)
 
 
 def place_of(uri: str | None) -> str:
@@ -142,7 +158,3 @@ def place_of(uri: str | None) -> str:
         return ""
     found = parse_uri(uri)
     return f"{found.host}:{found.port}/{found.vhost}"
-
-
-def _same_broker(uri: str | None, other: str) -> bool:
-    return place_of(uri) == place_of(other)

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 #: Offsets of one step: a save of its own, and what a run after a crash repeats at most.
 STEP_RECORDS: Final = 1_000_000
 
+#: About how long a step lasts at a rate.
+STEP_SECONDS: Final = 30
+
 #: Rows that Spark hands to a sink at once; with a rate, so few that a second has several.
 _ARROW_RECORDS: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _ARROW_RECORDS_MAX: Final = 10_000
@@ -113,12 +116,13 @@ def send(
     at_least("step", step, 1)
     if rate is not None:
         at_least("rate", rate, 1)
+        # So that something is said, and noted, while a slow one goes on.
+        step = min(step, rate * STEP_SECONDS)
     kept = Checkpoint(checkpoint, name)
     total = 0
     for part in parts:
         start = max(part.start, kept.next_offset(part.source))
         while start < part.end:
-            # Steps end at multiples, so that a repeated run has the same ones.
             end = min(part.end, (start // step + 1) * step)
             what = f"{part.source}: offsets {start:,} to {end - 1:,} of {part.end:,}"
             with stages(spark, progress, what):
