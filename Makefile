@@ -57,13 +57,14 @@ chaos: .venv/.built ## kills, power cuts and damage on real processes, with a sc
 soak: .venv/.built .venv/.spark ## Spark's driver, workers and the broker killed while streams are read and written (ARGS="--share 0.1")
 	.venv/bin/python -m soak.run $(ARGS)
 
-bench: .venv/.built .venv-pure/.built ## speed beside RabbitMQ, cold start, memory (ARGS="--only durable")
+bench: .venv/.built .venv/.spark .venv-pure/.built ## speed beside RabbitMQ, cold start, memory (ARGS="--only durable")
 	.ci/packages rabbitmq-server
 	.venv/bin/python bench/side_by_side.py --pure-python .venv-pure/bin/python $(ARGS)
 	.venv/bin/python bench/start.py --rabbitmq
 	.venv/bin/python bench/many.py
 	.venv/bin/python bench/deep.py
 	.venv/bin/python bench/large.py
+	.venv/bin/python bench/route.py
 
 fmt: .venv/.deps ## format, and mend what can be mended by rule
 	.venv/bin/ruff format

@@ -8,7 +8,15 @@ from dataclasses import dataclass, field
 from leveret.client import BasicProperties
 from leveret.client.blocking import Channel
 
-KINDS = ("direct", "topic", "fanout", "headers", "x-consistent-hash", "x-modulus-hash")
+KINDS = (
+    "direct",
+    "topic",
+    "fanout",
+    "headers",
+    "x-consistent-hash",
+    "x-modulus-hash",
+    "x-super-stream",
+)
 WORDS = ("a", "b", "c", "")
 TENANTS = ("one", "two", "three")
 
@@ -42,7 +50,7 @@ class RandomTopology:
         self.queues = [f"{self.prefix}-q{n}" for n in range(8)]
         for name in self.queues:
             channel.queue_declare(name, durable=True)
-        names = [f"{self.prefix}-e{n}" for n in range(10)]
+        names = [f"{self.prefix}-e{n}" for n in range(12)]
         for number, name in enumerate(names):
             kind = KINDS[number % len(KINDS)]
             arguments: dict[str, object] = {}
@@ -52,7 +60,7 @@ class RandomTopology:
                 arguments["hash-header"] = "tenant"
             channel.exchange_declare(name, kind, durable=True, arguments=arguments)
             self.exchanges[name] = kind
-        for _ in range(40):
+        for _ in range(50):
             self._bind(channel, chosen, names)
 
     def _bind(self, channel: Channel, chosen: random.Random, names: list[str]) -> None:
@@ -62,6 +70,8 @@ class RandomTopology:
         arguments: dict[str, object] = {}
         if kind == "x-consistent-hash":
             key = str(chosen.randint(1, 3))
+        elif kind == "x-super-stream":
+            key = str(chosen.randint(0, 2))
         elif kind == "headers":
             wanted = chosen.choice(TENANTS)
             arguments = {"tenant": wanted, "x-match": chosen.choice(("all", "any"))}

@@ -136,6 +136,7 @@ def test_the_headers_that_count_are_told() -> None:
     [
         ({"type": "x-jms-topic"}, "", "the type 'x-jms-topic' cannot be routed here"),
         ({"type": "x-consistent-hash"}, "many", "the key should be a weight"),
+        ({"type": "x-super-stream"}, "-1", "the key should be a partition's number"),
         (
             {"type": "x-consistent-hash", "arguments": {"hash-property": "app_id"}},
             "1",
