@@ -216,7 +216,21 @@ def _taken(builder: BatchBuilder, samples: list[_Sample], places: pa.Array) -> d
     """Return columns of samples, each row's taken from its place."""
     batch = builder.build(0, samples)
     columns = zip(batch.schema.names, batch.columns, strict=True)
-    return {name: column.take(places) for name, column in columns}
+    return {name: _column_taken(column, places) for name, column in columns}
+
+
+def _column_taken(column: pa.Array, places: pa.Array) -> pa.Array:
+    """Return the values of a column at places.
+
+    Most properties are absent from most messages, and the others of a struct are taken one by one:
+    that takes a third of the time.
+    """
+    if pa.types.is_struct(column.type):
+        fields = [_column_taken(field, places) for field in column.flatten()]
+        return pa.StructArray.from_arrays(fields, fields=list(column.type))
+    if column.null_count == len(column):
+        return pa.nulls(len(places), column.type)
+    return column.take(places)
 
 
 def _own(field: pa.Field, parts: list[Part]) -> pa.Array:
