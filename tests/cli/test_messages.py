@@ -67,6 +67,28 @@ def test_consume_takes_no_more_than_it_prints(leveret: Command, queue: str) -> N
     assert leveret("get", queue).stdout == b"3\n"
 
 
+def test_a_part_of_a_stream_is_read(leveret: Command) -> None:
+    assert leveret("declare", "stream", "picked").returncode == 0
+    for body, value in (("1", "red"), ("2", "blue"), ("3", "red")):
+        label = f"x-stream-filter-value={value}"
+        assert leveret("publish", "picked", body, "--header", label).returncode == 0
+
+    def read(*options: str) -> bytes:
+        done = leveret("consume", "picked", "--timeout", "0.3", *options)
+        assert done.returncode == 0, done.stderr
+        return bytes(done.stdout)
+
+    assert read("--offset", "-2") == b"2\n3\n"
+    assert read("--offset", "1h", "--filter", "blue") == b"2\n"
+    assert read("-o", "2020-01-31T12:00:00Z", "-f", "blue", "-f", "red") == b"1\n2\n3\n"
+    assert read("-o", "2020-01-31", "-k", "other") == b""
+    assert read("-o", "first", "-k", "picked") == b"1\n2\n3\n"
+    assert read("-o", "first", "--name", "app", "--count", "2") == b"1\n2\n"
+    assert read("--name", "app") == b"3\n"
+    assert read("--name", "app") == b""
+    assert leveret("consume", "picked", "-o", "never").returncode == exits.REFUSED
+
+
 def test_a_stream_is_read_from_an_offset_and_again(leveret: Command) -> None:
     assert leveret("declare", "stream", "s", "--max-age", "7D").stdout == b"s\n"
     whole = leveret("declare", "super-stream", "parts", "-p", "2", "--max-age", "7D")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated
 
 import typer
@@ -31,18 +32,30 @@ def consume(
     offset: Annotated[
         str,
         typer.Option(
-            "--offset", "-o", help="Where a stream is read from: first, last, next or a number."
+            "--offset",
+            "-o",
+            help="Where a stream is read from: first, last, next, an offset, a negative number for "
+            "the last so many, an age (1h) or a time (2026-01-31T12:00:00Z).",
         ),
     ] = "",
+    name: Annotated[
+        str, typer.Option("--name", "-n", help="Go on in the stream where this name stopped.")
+    ] = "",
+    value: Annotated[
+        list[str] | None,
+        typer.Option("--filter", "-f", metavar="VALUE", help="Only this filter value of a stream."),
+    ] = None,
+    key: Annotated[
+        list[str] | None,
+        typer.Option("--key", "-k", metavar="PATTERN", help="Only such routing keys of a stream."),
+    ] = None,
     form: Format = "body",
     uri: options.Uri = options.DEFAULT_URI,
 ) -> None:
     """Print messages and ack each after it is printed; end by SIGINT, --count or --timeout."""
     from leveret.cli.connecting import open_channel
 
-    arguments: dict[str, object] = {}
-    if offset:
-        arguments["x-stream-offset"] = int(offset) if offset.isdigit() else offset
+    arguments = _stream_arguments(offset, name, value or [], key or [])
     with open_channel(uri) as (_, channel):
         channel.qos(min(prefetch, count) if count else prefetch)
         consumer = channel.consume(queue, arguments=arguments, inactivity_timeout=timeout or None)
@@ -52,6 +65,32 @@ def consume(
                 message.ack()
                 if printed == count:
                     break
+
+
+def _stream_arguments(
+    offset: str, name: str, values: list[str], keys: list[str]
+) -> dict[str, object]:
+    """Return what the options ask of a stream; without any, nothing, for a queue."""
+    from leveret.client.streams import stream_arguments
+
+    if not (offset or name or values or keys):
+        return {}
+    start = _start(offset or "next")
+    return stream_arguments(start, name=name, filter_values=values, routing_keys=keys)
+
+
+def _start(offset: str) -> int | str | datetime:
+    """Return the number or the time that an option means; else the text."""
+    try:
+        return int(offset)
+    except ValueError:
+        pass
+    try:
+        time = datetime.fromisoformat(offset)
+    except ValueError:
+        return offset
+    # Without its zone it is the time of whoever types it.
+    return time if time.tzinfo is not None else time.astimezone()
 
 
 def app() -> typer.Typer:
