@@ -176,7 +176,9 @@ def test_an_offset_that_retention_took_begins_at_the_first(node: Node) -> None:
     put(node, 5, 6)
     node.tick(61_000)
     put(node, 7, 7)
-    assert numbers(read(node)) == [5, 6, 7]
+    first = int(node.stream("s").first_offset)
+    assert first > 0
+    assert numbers(read(node)) == list(range(first, 8))
 
 
 # -- records ---------------------------------------------------------------------------------------
