@@ -11,9 +11,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from brokers import Broker
+from leveret.client import BasicProperties
+from leveret.client.blocking import connect
+from leveret.errors import NotFound
 from leveret.spark.listener import Lag, watch_lag
+from leveret.spark.options import OptionError
 from leveret.spark.schema import KAFKA
+from leveret.spark.source import LeveretDataSource
 from live_stream import LiveStream, Sent
+from spark_order import batch_rows
 
 PUSHING = "spark.sql.python.filterPushdown.enabled"
 
@@ -62,6 +68,34 @@ def test_a_super_stream_grows_a_partition_between_runs(
     found = sorted((row["partition"], row["offset"]) for row in kept.collect())
     assert found == [(n, o) for n, count in ((0, 12), (1, 20), (2, 7)) for o in range(count)]
     assert kept.select("stream").distinct().count() == 3
+
+
+def test_a_super_stream_shows_the_same_rows_by_each_transport(broker: Broker, name: str) -> None:
+    if broker.is_rabbitmq:
+        pytest.skip("RabbitMQ makes no super streams over AMQP")
+    with connect(broker.uri) as connection, connection.channel() as channel:
+        partitions = {"x-queue-type": "stream", "x-super-stream-partitions": 2}
+        channel.queue_declare(name, durable=True, arguments=partitions)
+        channel.confirm_select()
+        for number in range(20):
+            headers = BasicProperties(headers={"n": number % 3})
+            channel.publish(b"%d" % number, name, f"key.{number}", headers)
+        options = {"uri": broker.uri, "superStream": name}
+        by_amqp, in_bulk = (
+            batch_rows(options | {"transport": transport}, source=LeveretDataSource)
+            for transport in ("amqp", "bulk")
+        )
+        assert len(by_amqp) == 20
+        assert by_amqp == in_bulk
+        assert {key for row in by_amqp for key, _ in row["headers"]} == {"n"}
+        assert {row["partition"] for row in by_amqp} == {0, 1}
+        for transport, text in (("amqp", "read it by the option superStream"), ("auto", name)):
+            with pytest.raises((OptionError, NotFound), match=text):
+                batch_rows(
+                    {"uri": broker.uri, "stream": name, "transport": transport},
+                    source=LeveretDataSource,
+                )
+        channel.queue_delete(name)
 
 
 def test_kafkas_columns_have_kafkas_types(

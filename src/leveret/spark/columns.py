@@ -6,7 +6,7 @@ are bytes and come as they are.
 
 Headers become text: strings as they are, true and false, numbers in decimals, moments as their
 seconds since 1970, tables and arrays as JSON, no value as null.  The broker's own headers
-(`x-stream-offset`, `x-stream-timestamp`) are columns and are left out.
+(`x-stream-offset`, `x-stream-timestamp`, `x-stream-name`) are columns and are left out.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ from leveret.client import BasicProperties, Timestamp
 
 STREAM_OFFSET: Final = "x-stream-offset"
 STREAM_TIMESTAMP: Final = "x-stream-timestamp"
+STREAM_NAME: Final = "x-stream-name"
 DELIVERY_COUNT: Final = "x-delivery-count"
 
-_BROKERS_OWN: Final = frozenset({STREAM_OFFSET, STREAM_TIMESTAMP})
+_BROKERS_OWN: Final = frozenset({STREAM_OFFSET, STREAM_TIMESTAMP, STREAM_NAME})
 
 #: The end of the year 9999, the last that Python and SQL can write down.  Publishers that put
 #: milliseconds where seconds belong come out far beyond it.

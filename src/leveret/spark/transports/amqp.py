@@ -36,10 +36,10 @@ from leveret.client import (
 from leveret.client.blocking import Channel, Connection, Consumer, connect
 from leveret.errors import ConnectionForced, InternalError, ResourceFault
 from leveret.limits import SPARK_BATCH_BYTES, SPARK_BATCH_RECORDS
-from leveret.spark.columns import STREAM_OFFSET, STREAM_TIMESTAMP, stream_offset
+from leveret.spark.columns import STREAM_NAME, STREAM_OFFSET, STREAM_TIMESTAMP, stream_offset
 from leveret.spark.deliveries import DeliveryBuilder
 from leveret.spark.limits import SAMPLE_RECORDS
-from leveret.spark.options import Options
+from leveret.spark.options import OptionError, Options
 from leveret.spark.transports.base import Interrupted, Piece, Transport
 
 if TYPE_CHECKING:
@@ -105,7 +105,8 @@ class AmqpTransport(Transport):
     ) -> tuple[Consumer | None, Message | None]:
         """Attach and return the first message that comes, if the stream holds any.
 
-        Raises: Interrupted when the broker counts messages and sends none.
+        Raises: Interrupted when the broker counts messages and sends none; OptionError for the name
+        of a super stream.
         """
         count = channel.queue_declare(self._stream, passive=True).message_count
         if count == 0 and self._is_leveret:
@@ -115,6 +116,11 @@ class AmqpTransport(Transport):
         message = next(consumer, None)
         if message is None and count > 0:
             raise Interrupted(f"the broker counts {count} messages and sent none in {seconds} s")
+        if message is not None and message.headers.get(STREAM_NAME, self._stream) != self._stream:
+            # Leveret would send the messages of all partitions, each with an offset of its own.
+            raise OptionError(
+                f"{self._stream!r} is a super stream: read it by the option superStream"
+            )
         return consumer, message
 
     def offset_at(self, timestamp_ms: int) -> int:
