@@ -373,6 +373,15 @@ def test_a_save_with_a_name_is_saved_once(broker: Broker, channel: Channel, queu
     assert drain(channel, queue) == []
 
 
+def test_saves_with_a_name_and_a_number_are_saved_once_each(
+    broker: Broker, channel: Channel, queue: str
+) -> None:
+    for number in (0, 1, 1, 0, 2):
+        sink = staged(broker, queue=queue, writeId=f"{queue}-job", writeBatch=str(number))
+        sink.save([[numbers(number, number + 1)]])
+    assert settled(channel, queue, 3) == texts(0, 3)
+
+
 def test_streams_take_what_is_staged_in_order(
     broker: Broker, channel: Channel, stream: LiveStream
 ) -> None:

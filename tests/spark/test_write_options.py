@@ -91,7 +91,9 @@ def test_write_ids_belong_to_batch_saves_that_are_recognised_again() -> None:
         options(writeId="w").for_stream()
     with pytest.raises(OptionError, match="nothing is recognised again"):
         options(writeId="w", dedup="none").for_batch()
-    assert options(writeId="w").for_batch().write_id == "w"
+    assert options(writeId="w", writeBatch="7").for_batch().write_batch == 7
+    with pytest.raises(OptionError, match="'writeBatch' says nothing without writeId"):
+        options(writeBatch="7").for_batch()
     assert options().for_stream().write_id is None
 
 
@@ -203,6 +205,7 @@ def test_the_page_lists_the_options_in_their_order_with_their_defaults() -> None
     plain = options()
     for name, default in (
         ("dedup", plain.dedup),
+        ("writeBatch", plain.write_batch),
         ("unroutable", plain.unroutable),
         ("maxInFlight", plain.max_in_flight),
         ("confirmTimeoutMs", plain.confirm_timeout_ms),

@@ -59,6 +59,14 @@ def close_link(connection: Connection) -> None:
         connection.abort()
 
 
+def _refused(error: Nacked) -> WriteError:
+    """Return the error of a message that the broker refused."""
+    return WriteError(
+        f"{error}: a queue was full (x-overflow=reject-publish), or the broker had to give the "
+        "message up"
+    )
+
+
 @dataclass(slots=True)
 class _Sent:
     """A piece on its way; `end` counts all messages up to its last."""
@@ -139,10 +147,7 @@ class Sender:
         try:
             action(self._publisher)
         except Nacked as error:
-            raise WriteError(
-                f"{error}: a queue was full (x-overflow=reject-publish), or the broker had to give "
-                "the message up"
-            ) from error
+            raise _refused(error) from error
         except INTERRUPTIONS as error:
             self._repeat(error)
         self._forget_confirmed()
@@ -172,6 +177,8 @@ class Sender:
                     self._publisher.send(piece.frames, piece.count)
                 self._publisher.wait_until_confirmed()
                 return
+            except Nacked as refusal:
+                raise _refused(refusal) from refusal
             except (*INTERRUPTIONS, Interrupted) as again:
                 error = again
 

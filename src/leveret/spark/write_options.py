@@ -48,6 +48,7 @@ class WriteOptions:
     dedup: str = "auto"
     publisher_name: str | None = None
     write_id: str | None = None
+    write_batch: int = 0
     unroutable: str = "fail"
     max_in_flight: int = SPARK_WRITE_WINDOW
     confirm_timeout_ms: int = SPARK_WRITE_TIMEOUT_MS
@@ -83,14 +84,18 @@ class WriteOptions:
         """Return the options of a batch save.  Raises: OptionError."""
         if self.write_id is not None and self.dedup == "none":
             raise OptionError("option 'writeId': with dedup=none nothing is recognised again")
+        if "writeBatch" in self.given and self.write_id is None:
+            raise OptionError("option 'writeBatch' says nothing without writeId")
         return self
 
     def for_stream(self) -> WriteOptions:
         """Return the options of a streaming write.  Raises: OptionError for those of a batch."""
-        if self.write_id is not None:
-            raise OptionError(
-                "option 'writeId' belongs to a batch save; a streaming query has an id of its own"
-            )
+        for name in ("writeId", "writeBatch"):
+            if name in self.given:
+                raise OptionError(
+                    f"option {name!r} belongs to a batch save; a streaming query has an id and "
+                    "batches of its own"
+                )
         return self
 
 
@@ -153,6 +158,7 @@ _PARSERS: Final[dict[str, tuple[str, Callable[[str], object]]]] = {
     "dedup": ("dedup", values.word(*DEDUP)),
     "publisherName": ("publisher_name", _own_name),
     "writeId": ("write_id", _own_name),
+    "writeBatch": ("write_batch", values.number(0, 2**31 - 1)),
     "unroutable": ("unroutable", _unroutable),
     "maxInFlight": ("max_in_flight", values.number(1, 1_000_000)),
     "confirmTimeoutMs": ("confirm_timeout_ms", values.number(1, 2**31 - 1)),

@@ -38,7 +38,7 @@ class BatchWriter(DataSourceArrowWriter):
         _refuse_overwrite(overwrite)
         self._options = options.for_batch()
         self._layout = layout_of(schema, options)
-        self._job = Job(options.write_id or f"save-{secrets.token_hex(8)}", 0)
+        self._job = Job(options.write_id or f"save-{secrets.token_hex(8)}", options.write_batch)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Write the rows of one task.  Raises: WriteError; RowError; Interrupted; OptionError."""
