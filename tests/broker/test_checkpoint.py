@@ -10,6 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from core import Node, Peer, held
+from leveret.limits import SPILL_BYTES_MAX
 from leveret.store.disks.recording import RecordingDisk
 from raw_codec import method, publish
 
@@ -201,3 +202,23 @@ def test_what_a_checkpoint_closed_before_its_sync_may_leave_memory_with_it() -> 
     values = {"queue": "s", "consumer_tag": "c", "arguments": {"x-stream-offset": "first"}}
     reader.call(1, "basic.consume", **values)
     assert reader.bodies() == [b"m"] * 15
+
+
+def test_a_checkpoint_waits_while_very_much_is_to_be_written() -> None:
+    """The last blocks of many streams are copied to be written, and must not fill the memory."""
+    node = Node()
+    peer = node.connect()
+    for number in range(90):
+        peer.declare(f"s{number}", arguments={"x-queue-type": "stream"})
+        peer.send(publish(1, "", f"s{number}", bytes(250_000)))
+    node.sync()
+    node.hold_spill = True
+    for _ in range(10):
+        assert not node.step_checkpoint()
+    assert node.spill.overfull
+    assert node.spill.unwritten_bytes < 2 * SPILL_BYTES_MAX + 300_000
+    while not node.step_checkpoint():
+        node.write_batch()
+        node.sync()
+    assert node.checkpoint is None
+    assert node.turn.unchunked_bytes == 0

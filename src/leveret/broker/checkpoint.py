@@ -55,7 +55,10 @@ class BrokerCheckpoint(CheckpointSource):
         if steps is None:
             steps = self._hand_over(out)
             self.steps = steps
-        return any(handed + 1 >= limit or out.full for handed, _ in enumerate(steps))
+        spill = self.broker.turn.spill
+        return any(
+            handed + 1 >= limit or out.full or spill.overfull for handed, _ in enumerate(steps)
+        )
 
     def chunked(self, chunk: NewChunk) -> None:
         """Tell the queue where its messages lie."""

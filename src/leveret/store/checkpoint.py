@@ -278,8 +278,9 @@ class Checkpoint:
     """One checkpoint, driven by its owner.
 
     Call `step`; let the disk do the work it returns (`CheckpointFiles.run`) before the next call.
-    When it returns None, either `done` is True or the checkpoint waits: first until what was
-    spilled by then is written, then until the journal's `durable_group` has reached `barrier`.
+    When it returns None, either `done` is True or the checkpoint waits: until some of what was
+    spilled is written, at its end until all of it is, and then until the journal's `durable_group`
+    has reached `barrier`.
     """
 
     def __init__(
@@ -305,6 +306,9 @@ class Checkpoint:
     def step(self) -> CheckpointWork | None:
         """Go on; return what the disk is to do before the next step."""
         if self._state == _GATHERING:
+            if self._store.spill.overfull:
+                # What it had spilled is to be written before it has more spilled.
+                return None
             return self._gather()
         if self._state == _SPILLING:
             if self._store.spill.completed < self._spilled:

@@ -18,7 +18,7 @@ from typing import Final, final
 from mypy_extensions import i64, mypyc_attr
 
 from leveret.chunk import ChunkBuilder
-from leveret.limits import SEGMENT_FILE_BYTES, SPILL_BATCH_BYTES
+from leveret.limits import SEGMENT_FILE_BYTES, SPILL_BATCH_BYTES, SPILL_BYTES_MAX
 from leveret.store.segment_use import SegmentUse
 from leveret.store.segments import ChunkRef, SegmentNumbers, chunk_ref, moved_ref
 
@@ -131,6 +131,11 @@ class Spill:
         batch = SpillBatch(self.submitted, ref.file_number, ref.temporary)
         waiting.append(batch)
         return batch
+
+    @property
+    def overfull(self) -> bool:
+        """Tell whether even a checkpoint waits: twice what stops publishers is to be written."""
+        return self.unwritten_bytes > 2 * SPILL_BYTES_MAX
 
     @property
     def waits(self) -> bool:
