@@ -223,13 +223,22 @@ def test_names_have_their_limits(node: Node) -> None:
     assert peer.expect(1, "channel.close").code == 403
 
 
-def test_a_partition_that_was_deleted_comes_back_empty(node: Node, peer: Peer) -> None:
+def test_a_partition_that_was_deleted_moves_no_keys_and_comes_back_empty(
+    node: Node, peer: Peer
+) -> None:
     put(node, *KEYS)
     peer.call(1, "queue.delete", queue="orders-1")
+    lost = [key for key, place in zip(KEYS, PLACES, strict=True) if place == 1]
+    peer.send(*[publish(1, "orders", key, key.encode(), mandatory=True) for key in KEYS])
+    node.sync()
+    returned = peer.take()
+    assert {got.name for got in returned} == {"basic.return"}
+    assert [got.body.decode() for got in returned] == lost
+    assert [int(node.stream(f"orders-{number}").ready_count()) for number in (0, 2)] == [8, 6]
     declare(peer)
-    assert held(node) == [4, 0, 3]
+    assert held(node) == [8, 0, 6]
     put(node, *KEYS)
-    assert held(node) == [8, 3, 6]
+    assert held(node) == [12, 3, 9]
 
 
 # -- after a crash ---------------------------------------------------------------------------------

@@ -94,6 +94,25 @@ def test_a_ring_takes_one_queue_and_the_same_again() -> None:
     assert spread == {"a", "b", "c"}
 
 
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [({}, ["a", "a", "b", "a"]), ({"x-super-stream-partitions": 3}, ["b", "a", "b", ""])],
+    ids=["counted", "declared"],
+)
+def test_a_super_stream_takes_the_partition_of_the_key(
+    arguments: dict[str, object], expected: list[str]
+) -> None:
+    """As the broker does: a partition that is missing gets nothing where it is known of."""
+    exchange = {"name": "sales", "type": "x-super-stream", "arguments": arguments}
+    bindings = [
+        {"source": "sales", "destination": queue, "routing_key": str(number)}
+        for number, queue in enumerate("ab")
+    ]
+    asked = router(exchanges=[exchange], bindings=bindings)
+    found = [asked.route(Traffic("sales", f"hello{number}")).queues for number in (1, 2, 3, 4)]
+    assert ["".join("abc"[n] for n in one) for one in found] == expected
+
+
 def test_of_a_random_exchange_each_queue_gets_its_share() -> None:
     outcome = ROUTER.route(Traffic("any", "k"))
     assert outcome.queues == {0: 0.5, 1: 0.5}

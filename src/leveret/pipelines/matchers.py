@@ -243,6 +243,8 @@ class SuperStream(Matcher):
     def __init__(self, exchange: Exchange) -> None:
         super().__init__(exchange)
         self._partitions: dict[int, list[int]] = {}
+        declared = exchange.arguments.get("x-super-stream-partitions")
+        self._declared = declared if isinstance(declared, int) else 0
 
     def add(self, number: int, binding: Binding) -> None:
         """Take a partition.  Raises: TopologyError for a key that is no number."""
@@ -256,7 +258,8 @@ class SuperStream(Matcher):
         if not self._partitions:
             return []
         raw = key.encode("utf-8", "surrogateescape")
-        return self._partitions.get(partition_of(raw, len(self._partitions)), [])
+        count = self._declared if self._declared > 0 else len(self._partitions)
+        return self._partitions.get(partition_of(raw, count), [])
 
 
 _KINDS: Final[dict[str, type[Matcher]]] = {

@@ -1,14 +1,18 @@
 """The super-stream exchange: the hash of the routing key, modulo the partitions, names one of them.
 
-The key of a binding is the number of its partition, from 0 on.  The hash is that of RabbitMQ's
-exchange of this type and of its stream clients (`routing.murmur`), so that a routing key belongs to
-the same partition whoever publishes it.
+The key of a binding is the number of its partition, from 0 on.  How many there are the argument
+`x-super-stream-partitions` says, so that the keys of a partition that was deleted do not move to
+others: their messages are not routed.  Without it, as in RabbitMQ, the bindings are counted.
+
+The hash is that of RabbitMQ's exchange of this type and of its stream clients (`routing.murmur`),
+so that a routing key belongs to the same partition whoever publishes it.
 
 Source: RabbitMQ's type x-super-stream; how one is declared whole is `broker.super_stream`.
 """
 
 from __future__ import annotations
 
+from leveret.broker.arguments import int_argument
 from leveret.broker.binding import Binding
 from leveret.broker.exchange import Exchange, Routing
 from leveret.errors import PreconditionFailed
@@ -19,11 +23,14 @@ class SuperStreamExchange(Exchange):
     """Bindings by the number that their key is."""
 
     partitions: dict[int, dict[Binding, None]]
+    #: How many there are by the argument; below 1 it says nothing.
+    declared: int
 
     def start_index(self) -> None:
         """Start without partitions; of several routing keys the first one counts."""
         self.looks_at_keys = False
         self.partitions = {}
+        self.declared = int_argument(self.arguments, "x-super-stream-partitions")
 
     def add(self, binding: Binding) -> None:
         """Take a partition.  Raises: PreconditionFailed (406) for a key that is no number."""
@@ -39,7 +46,7 @@ class SuperStreamExchange(Exchange):
 
     def route(self, routing: Routing) -> None:
         """Match the bindings of the partition; where it is missing, nothing."""
-        partitions = len(self.partitions)
+        partitions = self.declared if self.declared > 0 else len(self.partitions)
         if partitions == 0:
             return
         key = routing.routing_key.encode("utf-8", "surrogateescape")
