@@ -5,6 +5,7 @@ Sources: RabbitMQ's super streams and its exchange type x-super-stream.
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from leveret.broker.super_stream import declare_super_stream
 from leveret.errors import PreconditionFailed
 from leveret.limits import SUPER_STREAM_PARTITIONS_MAX
 from leveret.routing.murmur import partition_of
-from leveret.store.disks.recording import RecordingDisk
+from leveret.store.disks.recording import RecordingDisk, crash_states
 from raw import Method
 from raw_codec import decode_properties, method, publish
 
@@ -258,6 +259,24 @@ def test_it_is_one_record(node: Node) -> None:
     node.write()
     node.end_sync()
     peer.expect(1, "queue.declare-ok")
+
+
+def test_a_crash_leaves_all_of_it_or_nothing(node: Node) -> None:
+    """At any moment of a declare and of a delete, with any part of what was written."""
+    assert node.recording is not None
+    peer = node.connect()
+    since = node.trace_length()
+    declare(peer)
+    peer.call(1, "queue.delete", queue="orders")
+    node.take_checkpoint()
+    seen = set()
+    chance = random.Random(1)
+    for state in crash_states(node.recording, chance.randrange, 3, since=since):
+        again = Node(RecordingDisk(state.image), begin=False).vhost
+        exchange = again.exchanges.get("orders")
+        bindings = 0 if exchange is None else len(exchange.bindings)
+        seen.add((exchange is not None, len(again.queues), bindings))
+    assert seen == {(False, 0, 0), (True, 3, 3)}
 
 
 @pytest.mark.parametrize("checkpoint", [False, True])
