@@ -15,7 +15,7 @@ from soak.board import Row
 from soak.world import World
 
 #: How the sink keeps a row from being written twice.
-DEDUPS: Final = ("rows",)
+DEDUPS: Final = ("staged", "rows")
 
 #: A kill comes so long after a batch was committed: somewhere in the next.
 SECONDS: Final = (0.0, 1.0)

@@ -396,6 +396,7 @@ def test_the_columns_of_a_row(queue: LiveQueue, spool: Path) -> None:
         ({"spoolDir": "x", "ackMode": "none"}, "none only looks"),
         ({"spoolDir": "x"}, "an absolute path"),
         ({"spoolDir": "s3://bucket/x"}, "an absolute path"),
+        ({"spoolDir": "/x", "transport": "bulk"}, "belongs to streams"),
         ({"spoolDir": "x", "minOffsetsPerTrigger": "3"}, "belongs to streams"),
     ],
 )

@@ -55,6 +55,8 @@ STREAMS_ONLY: Final = (
     "routingKeyFilter",
     "filterValues",
     "filterMatchUnfiltered",
+    "transport",
+    "httpUri",
 )
 QUEUE_ONLY: Final = ("ackMode", "spoolDir")
 
