@@ -198,32 +198,37 @@ def republish(
 
     Raises: JobError for what makes no sense; what Spark raises, with the source's or sink's reason.
     """
-    from pyspark.sql import functions as f
-
-    from leveret.pipelines.parts import stream_parts, table_parts
-
     choice = Choice(moment("since", since), moment("until", until))
     choice.check()
     wanted = {"reason": reason, "queue": queue, "fingerprint": fingerprint}
 
     def choose(rows: DataFrame) -> DataFrame:
-        taken = in_time(letters(rows, error_headers, error_path), f.col("died_at"), choice)
-        for column, value in wanted.items():
-            taken = taken if value is None else taken.where(f.col(column) == value)
-        key = f.coalesce("first_routing_key", "routing_key")
-        return taken.withColumns({"exchange": f.col("first_exchange"), "routing_key": key})
+        return _addressed(letters(rows, error_headers, error_path), choice, wanted)
 
     source = find_source(uri, stream, path, rows, name, password_env, options)
     said = {**choice.described(), **wanted, "to": place_of(to_uri), "error_path": error_path}
     own_name = name or job_name("deadletter", source=source.name, of=stream, **said)
     to = Destination(to_uri, password_env=to_password_env, unroutable=unroutable, dedup=dedup)
-    if source.options is not None:
-        parts = stream_parts(spark, source.options, choose)
-    else:
+    from leveret.pipelines.parts import stream_parts, table_parts
+
+    if source.options is None:
         parts = table_parts(source.table(spark), choose)
+    else:
+        parts = stream_parts(spark, source.options, choose)
     return send(
         spark, parts, own_name, to, rate=rate, step=step, checkpoint=checkpoint, progress=progress
     )
+
+
+def _addressed(found: DataFrame, choice: Choice, wanted: Mapping[str, str | None]) -> DataFrame:
+    """Return the letters that are wanted, addressed as they were published first."""
+    from pyspark.sql import functions as f
+
+    taken = in_time(found, f.col("died_at"), choice)
+    for column, value in wanted.items():
+        taken = taken if value is None else taken.where(f.col(column) == value)
+    key = f.coalesce("first_routing_key", "routing_key")
+    return taken.withColumns({"exchange": f.col("first_exchange"), "routing_key": key})
 
 
 # -- counting --------------------------------------------------------------------------------------
