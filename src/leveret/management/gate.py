@@ -65,10 +65,12 @@ class Gate:
             self._log("warning", f"HTTP login refused: user '{user}' from {peer} - {why}")
             await asyncio.sleep(keeper.login_failure_delay_ms / 1000)
             raise Unauthorized("the user or the password is wrong, or not allowed from here")
+        users = self._broker.users
         vhost = request.match_info.get("vhost")
         if vhost is None:
+            # Without it a route would take who asks for the one who operates the broker.
+            request[ACCESS] = Access(users, user, "")
             return
-        users = self._broker.users
         if (user, vhost) not in users.permissions:
             if vhost not in self._broker.vhosts:
                 raise NotFound(f"no vhost '{vhost}'")

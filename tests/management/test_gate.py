@@ -1,0 +1,44 @@
+"""The gate of the HTTP API on TCP: every route behind it asks what its user may do."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from broker_process import BrokerProcess
+from brokers import unique
+from http_api import Api
+from http_streams import HttpUser, http_port
+from leveret.management.api import USERS_MODULES
+
+ROUTES = [(route.method, route.path) for module in USERS_MODULES for route in module.ROUTES]
+
+
+@pytest.fixture
+def nobody(api: Api) -> str:
+    """A user who may enter the vhost, and do nothing there."""
+    name = unique("nobody")
+    api.change("PUT", f"/api/users/{name}", {"password": "secret", "tags": "administrator"})
+    rights = {"configure": "", "write": "", "read": ""}
+    api.change("PUT", f"/api/permissions/%2F/{name}", rights)
+    return name
+
+
+@pytest.mark.parametrize(("method", "path"), ROUTES)
+def test_who_may_do_nothing_gets_nothing(
+    broker: BrokerProcess, nobody: str, method: str, path: str
+) -> None:
+    """Not even with a tag: tags are for who operates a broker, and permissions for its users."""
+    assert "{vhost}" in path, "a route on TCP says whose permissions count"
+    place = re.sub(r"\{\w+\}", "some", path.replace("{vhost}", "%2F"))
+    with HttpUser(http_port(broker), nobody, "secret") as user:
+        user.http.request(
+            method, place, body='{"partitions": 2, "offset": 0}', headers=user.headers
+        )
+        response = user.http.getresponse()
+        body = response.read()
+    if method == "GET" and response.status == 200:
+        assert body == b"[]"
+    else:
+        assert response.status == 403
