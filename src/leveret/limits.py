@@ -380,6 +380,10 @@ SPARK_WRITE_WINDOW: Final = 16_384
 SPARK_WRITE_PIECE_RECORDS: Final = 4_096
 SPARK_WRITE_PIECE_BYTES: Final = 1024 * 1024
 
+#: What a task that may send again keeps until it is confirmed: large bodies fill it before the
+#: window of messages does.
+SPARK_WRITE_KEPT_BYTES: Final = 64 * 1024 * 1024
+
 #: No confirm for so long, while the broker blocks nobody, fails a task.
 SPARK_WRITE_TIMEOUT_MS: Final = 120_000
 

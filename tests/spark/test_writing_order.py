@@ -13,10 +13,12 @@ import pytest
 
 from brokers import Broker
 from cut_proxy import CutProxy
+from leveret.client import ReturnedMessage
 from leveret.client.blocking import Channel, connect
 from leveret.spark.options import OptionError
 from leveret.spark.transports.base import Interrupted
-from leveret.spark.write_link import WriteError
+from leveret.spark.write_link import Sender, WriteError, open_link
+from leveret.spark.write_options import parse_write_options
 from leveret.spark.write_rows import RowError
 from live_stream import LiveStream
 from sink_order import Killed, Sink, fail, kill_this_process, sink_for
@@ -264,6 +266,24 @@ def test_numbered_rows_are_sent_again_over_a_new_connection(
         _CUT.clear()
         assert proxy.accepted == 3
     assert consumed(channel, stream.name) == texts(0, 9200)
+
+
+def test_what_is_kept_to_be_sent_again_is_bounded(
+    broker: Broker, channel: Channel, queue: str
+) -> None:
+    options = parse_write_options({"uri": broker.uri, "queue": queue})
+    returned: list[ReturnedMessage] = []
+    connection = open_link(options)
+    sender = Sender(options, connection, True, returned.append, kept_bytes_max=500)
+    one = sender.frames.publish("", queue, True, b"\0\0", b"x" * 100)
+    for _ in range(20):
+        sender.send(one, 1)
+        assert sender.kept_bytes <= 500
+    sender.send(one * 10, 10)
+    sender.finish()
+    assert sender.kept_bytes == 0
+    sender.close()
+    assert (len(bodies(channel, queue)), returned) == (30, [])
 
 
 def test_a_saved_table_with_a_name_is_saved_once(

@@ -16,6 +16,7 @@ from leveret.client import Nacked, ReturnedMessage
 from leveret.client.blocking import Channel, Connection, connect
 from leveret.client.blocking.publisher import BulkPublisher
 from leveret.client.publish_frames import PublishFrames
+from leveret.limits import SPARK_WRITE_KEPT_BYTES
 from leveret.spark.retries import Retries, ask
 from leveret.spark.transports.amqp import INTERRUPTIONS
 from leveret.spark.transports.base import Interrupted
@@ -88,6 +89,7 @@ class Sender:
         connection: Connection,
         repeats: bool,
         returned: Callable[[ReturnedMessage], None],
+        kept_bytes_max: int = SPARK_WRITE_KEPT_BYTES,
     ) -> None:
         self._options = options
         self._connection = connection
@@ -95,6 +97,9 @@ class Sender:
         self._returned = returned
         self._retries = Retries(options, f"a write to {options.title}")
         self._kept: deque[_Sent] | None = deque() if repeats else None
+        self._kept_bytes_max = kept_bytes_max
+        #: What is kept to be sent again.
+        self.kept_bytes = 0
         self._came_back: deque[ReturnedMessage] = deque()
         self._handing = False
         self._sent = 0
@@ -114,9 +119,12 @@ class Sender:
 
     def send(self, frames: bytes, count: int) -> None:
         """Send a piece.  Raises: WriteError; Interrupted; the channel's error."""
-        self._sent += count
         if self._kept is not None:
-            self._kept.append(_Sent(self._sent, frames, count))
+            if self.kept_bytes + len(frames) > self._kept_bytes_max:
+                self._try(BulkPublisher.wait_until_confirmed)
+            self._kept.append(_Sent(self._sent + count, frames, count))
+            self.kept_bytes += len(frames)
+        self._sent += count
         self._try(lambda publisher: publisher.send(frames, count))
         self._hand_back()
 
@@ -156,7 +164,7 @@ class Sender:
         """Forget the pieces that are confirmed whole."""
         kept = self._kept or deque()
         while kept and kept[0].end < self._base + self._publisher.lowest_unconfirmed:
-            kept.popleft()
+            self.kept_bytes -= len(kept.popleft().frames)
             self._retries.succeeded()
 
     def _repeat(self, error: Exception) -> None:
