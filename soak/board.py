@@ -37,6 +37,17 @@ class Row:
         return broken == 0 and self.kills > 0 and self.distinct == self.published > 0
 
 
+def failed(name: str, reason: str) -> Row:
+    """Return the row of a scenario that came to no end."""
+    return Row(name, 0, 0, 0, 0, 0, 0, 0, 0, note=reason)
+
+
+def line(row: Row) -> str:
+    """Return a row in one line, as it comes."""
+    counts = ", ".join(f"{getattr(row, column):,} {column}" for column in COLUMNS)
+    return f"{row.name}: {counts}: {'holds' if row.holds else 'BROKEN'}"
+
+
 def table(rows: Sequence[Row]) -> str:
     """Return the table as text."""
     cells = [["", *COLUMNS, ""]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from soak import streams
@@ -18,7 +18,7 @@ RUNS: Final = 50
 OUTAGE_SECONDS: Final = (0.0, 2.0)
 
 
-def run(runs: int, seed: int, say: Callable[[str], None]) -> list[Row]:
+def run(runs: int, seed: int, say: Callable[[str], None]) -> Iterator[Row]:
     """Kill the broker so many times."""
     return streams.run("broker", kill, runs, seed, say)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from soak import streams
@@ -14,7 +14,7 @@ NAME: Final = "driver"
 RUNS: Final = 50
 
 
-def run(runs: int, seed: int, say: Callable[[str], None]) -> list[Row]:
+def run(runs: int, seed: int, say: Callable[[str], None]) -> Iterator[Row]:
     """Kill so many drivers."""
     return streams.run("driver", kill, runs, seed, say)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from soak import streams
@@ -18,7 +18,7 @@ RUNS: Final = 50
 LOOK_SECONDS: Final = 0.05
 
 
-def run(runs: int, seed: int, say: Callable[[str], None]) -> list[Row]:
+def run(runs: int, seed: int, say: Callable[[str], None]) -> Iterator[Row]:
     """Kill so many workers."""
     return streams.run("executor", kill, runs, seed, say)
 

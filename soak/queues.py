@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Final
 
@@ -23,9 +23,8 @@ RUNS: Final = 50
 ACK_MODES: Final = ("afterBatch", "spool")
 
 
-def run(runs: int, seed: int, say: Callable[[str], None]) -> list[Row]:
-    """Kill so many times in each mode."""
-    rows = []
+def run(runs: int, seed: int, say: Callable[[str], None]) -> Iterator[Row]:
+    """Kill so many times in each mode.  Raises: SoakError."""
     for mode in ACK_MODES:
         chance = random.Random(seed)
         with World(["queue"], ack_mode=mode) as world:
@@ -42,8 +41,7 @@ def run(runs: int, seed: int, say: Callable[[str], None]) -> list[Row]:
                     say(f"{mode}: {world.kills:,} kills, {world.batches():,} batches")
             world.finish()
             row = world.judge_lake(f"queue, {mode}: driver or broker killed", "queue", marked=True)
-            rows.append(_with_left(row, world))
-    return rows
+            yield _with_left(row, world)
 
 
 def _with_left(row: Row, world: World) -> Row:

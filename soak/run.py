@@ -11,10 +11,11 @@ import math
 import secrets
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Protocol
 
 from soak import board, brokers, drivers, executors, queues
+from soak.world import SoakError
 
 
 class Scenario(Protocol):
@@ -23,8 +24,8 @@ class Scenario(Protocol):
     NAME: str
     RUNS: int
 
-    def run(self, runs: int, seed: int, say: Callable[[str], None]) -> list[board.Row]:
-        """Run it with so many kills."""
+    def run(self, runs: int, seed: int, say: Callable[[str], None]) -> Iterator[board.Row]:
+        """Run it with so many kills and yield what came of each part.  Raises: SoakError."""
 
 
 SCENARIOS: Final[Sequence[Scenario]] = (drivers, executors, brokers, queues)
@@ -63,7 +64,13 @@ def main() -> int:
             print(f"{name} {time.monotonic() - begun:6.0f} s: {text}", file=sys.stderr, flush=True)
 
         say(f"{runs:,} kills")
-        rows += scenario.run(runs, given.seed, say)
+        try:
+            for row in scenario.run(runs, given.seed, say):
+                say(board.line(row))
+                rows.append(row)
+        except SoakError as error:
+            say(str(error))
+            rows.append(board.failed(scenario.NAME, str(error).splitlines()[0]))
         say("done")
     print(board.table(rows))
     return 0 if all(row.holds for row in rows) else 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from soak.board import Row
@@ -26,9 +26,8 @@ BATCHES: Final = 2
 Kill = Callable[[World, random.Random], None]
 
 
-def run(who: str, kill: Kill, runs: int, seed: int, say: Callable[[str], None]) -> list[Row]:
-    """Kill so many times; return a row for the archive and one for the sink."""
-    rows: list[Row] = []
+def run(who: str, kill: Kill, runs: int, seed: int, say: Callable[[str], None]) -> Iterator[Row]:
+    """Kill so many times; yield a row for the archive and one for the sink.  Raises: SoakError."""
     for dedup in DEDUPS:
         chance = random.Random(seed)
         with World(["archive", "sink"], dedup=dedup) as world:
@@ -42,6 +41,5 @@ def run(who: str, kill: Kill, runs: int, seed: int, say: Callable[[str], None]) 
                     say(f"{world.kills:,} kills, {world.batches():,} batches")
             published = world.finish()
             say(f"{published:,} published, all read")
-            rows.append(world.judge_lake(f"{who} killed: archive", "archive"))
-            rows.append(world.judge_out(f"{who} killed: sink ({dedup})"))
-    return rows
+            yield world.judge_lake(f"{who} killed: archive", "archive")
+            yield world.judge_out(f"{who} killed: sink ({dedup})")
