@@ -200,6 +200,8 @@ def _count(rows: DataFrame, plan: Plan, source: str, hot_times: int) -> Routes:
         with_seen(rows, plan.seen)
         .groupBy(*LOOKED_AT)
         .agg(f.count(f.lit(1)).alias("messages"), f.sum("bytes").alias("bytes"))
+        # Few rows are left: Spark's usual 200 partitions would cost more than they do.
+        .coalesce(max(2, rows.sparkSession.sparkContext.defaultParallelism))
         .withColumn("outcome", outcome_column(plan))
         .select("exchange", "routing_key", "messages", "bytes", "outcome.*")
         .persist()
