@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ def of_lake(
     name: str,
     kills: int,
     published: int,
-    rows: tuple[Numbers, Numbers, Numbers],
+    rows: Sequence[Numbers],
     *,
     marked: bool,
     note: str,
