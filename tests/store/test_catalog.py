@@ -83,6 +83,17 @@ def test_a_vhost_goes_with_everything_in_it() -> None:
     assert set(kinds(catalog)) <= {"user", "user_limits", "redelivered", "deduplication"}
 
 
+def test_every_decision_of_a_sink_is_kept_until_the_sink_is_forgotten() -> None:
+    catalog = filled()
+    for name, batch in (("s", 0), ("s", 1), ("t", 0), ("s", 1)):
+        catalog.define("sink", {"vhost": "v", "name": name, "batch": batch, "queues": [batch]})
+    assert [found["batch"] for _, found in catalog.all_of("sink")] == [0, 1, 0]
+    catalog.delete("sink", {"vhost": "v", "name": "s"})
+    assert [found["name"] for _, found in catalog.all_of("sink")] == ["t"]
+    catalog.delete("vhost", {"name": "v"})
+    assert not list(catalog.all_of("sink"))
+
+
 def test_of_an_unknown_kind_everything_is_kept() -> None:
     catalog = Catalog()
     for _ in range(2):

@@ -26,6 +26,8 @@ IDENTITY: Final[dict[str, list[str]]] = {
     "exchange": ["vhost", "name"],
     "queue": ["id"],
     "redelivered": ["id"],
+    # Each is a decision: those of batches that are not released yet are needed, too.
+    "sink": ["vhost", "name", "batch"],
     "binding": ["vhost", "source", "destination_type", "destination", "routing_key", "arguments"],
 }
 
@@ -126,6 +128,8 @@ def _owners(kind: str, definition: dict[str, object]) -> list[Key]:
         owners.append(("exchange", vhost, text(definition, "source")))
         end = "named" if text(definition, "destination_type") == "queue" else "exchange"
         owners.append((end, vhost, text(definition, "destination")))
+    elif kind == "sink":
+        owners.append(_key(kind, {"vhost": vhost, "name": text(definition, "name")}))
     elif kind != "queue" and "id" in definition:
         owners.append(("queue", text(definition, "id")))
     return owners
