@@ -109,3 +109,13 @@ def test_every_kind_that_the_broker_deletes_is_known() -> None:
     assert len(deleted) > 8
     assert deleted <= set(IDENTITY)
     assert defined - set(IDENTITY) - set(PASSING) == {"deduplication"}
+
+
+def test_a_sinks_batches_come_as_they_were_told_and_go_with_it() -> None:
+    catalog = Catalog()
+    for batch in (3, 4, 0, 3):
+        catalog.define("sink", {"vhost": "v", "name": "s", "batch": batch, "queues": []})
+    catalog.define("sink", {"vhost": "w", "name": "s", "batch": 9, "queues": []})
+    assert [one["batch"] for _, one in catalog.all_of("sink")] == [4, 0, 3, 9]
+    catalog.delete("sink", {"vhost": "v", "name": "s"})
+    assert [one["batch"] for _, one in catalog.all_of("sink")] == [9]

@@ -189,7 +189,9 @@ class Release(SpillWaiter):
     def dispatch(self, queue: ClassicQueue, limit: i64) -> bool:
         """Release a slice of a queue; it is marked when there may be more to do."""
         turn = self.vhost.turn
-        if queue.deleted or self.sink.releases[0] is not self or queue is not self.left()[0]:
+        if queue.deleted or self.sink.releases[0] is not self:
+            return False
+        if queue is not self.queues[self.head]:
             return False
         if self.waits_for != 0 or turn.disk_short:
             return False

@@ -55,6 +55,9 @@ class Catalog:
             self._told += 1
             key = (kind, str(self._told))
         elif key in self._kept:
+            if kind == "sink":
+                # Of a sink's batches the one that was told last counts.
+                del self._kept[key]
             self._kept[key] = (kind, definition)
             return
         self._kept[key] = (kind, definition)
@@ -67,7 +70,9 @@ class Catalog:
         found = self._kept.get(key)
         self._remove(key)
         owner = key
-        if kind == "queue":
+        if kind == "sink":
+            self._remove_owned(("sink", text(definition, "vhost"), text(definition, "name")))
+        elif kind == "queue":
             # Bindings know a queue by its name; by its id it owns what else there is of it.
             named = definition if found is None else found[1]
             self._remove_owned(("named", text(named, "vhost"), text(named, "name")))
@@ -124,6 +129,9 @@ def _owners(kind: str, definition: dict[str, object]) -> list[Key]:
         owners.append(("vhost", vhost))
     if kind in ("permission", "topic_permission", "user_limits"):
         owners.append(("user", text(definition, "user")))
+    elif kind == "sink":
+        # All its batches go when it is forgotten.
+        owners.append(("sink", vhost, text(definition, "name")))
     elif kind == "binding":
         owners.append(("exchange", vhost, text(definition, "source")))
         end = "named" if text(definition, "destination_type") == "queue" else "exchange"
