@@ -70,9 +70,7 @@ class Catalog:
         found = self._kept.get(key)
         self._remove(key)
         owner = key
-        if kind == "sink":
-            self._remove_owned(("sink", text(definition, "vhost"), text(definition, "name")))
-        elif kind == "queue":
+        if kind == "queue":
             # Bindings know a queue by its name; by its id it owns what else there is of it.
             named = definition if found is None else found[1]
             self._remove_owned(("named", text(named, "vhost"), text(named, "name")))
@@ -129,14 +127,12 @@ def _owners(kind: str, definition: dict[str, object]) -> list[Key]:
         owners.append(("vhost", vhost))
     if kind in ("permission", "topic_permission", "user_limits"):
         owners.append(("user", text(definition, "user")))
-    elif kind == "sink":
-        # All its batches go when it is forgotten.
-        owners.append(("sink", vhost, text(definition, "name")))
     elif kind == "binding":
         owners.append(("exchange", vhost, text(definition, "source")))
         end = "named" if text(definition, "destination_type") == "queue" else "exchange"
         owners.append((end, vhost, text(definition, "destination")))
     elif kind == "sink":
+        # All its decisions go when it is forgotten.
         owners.append(_key(kind, {"vhost": vhost, "name": text(definition, "name")}))
     elif kind != "queue" and "id" in definition:
         owners.append(("queue", text(definition, "id")))
