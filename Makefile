@@ -64,6 +64,8 @@ bench: .venv/.built .venv/.spark .venv-pure/.built ## speed beside RabbitMQ, col
 	.venv/bin/python bench/many.py
 	.venv/bin/python bench/deep.py
 	.venv/bin/python bench/large.py
+	.venv/bin/python bench/stream.py --messages 10000000
+	.venv/bin/python bench/spark.py
 	.venv/bin/python bench/route.py
 
 fmt: .venv/.deps ## format, and mend what can be mended by rule
