@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 import leveret.limits
 from core import Node, Peer
 from leveret.broker.events import EVENT_STREAM, Events
@@ -172,6 +174,7 @@ def test_reading_the_events_makes_none() -> None:
     assert events(node) == before
 
 
+@pytest.mark.in_memory
 def test_events_survive_a_crash_with_what_they_tell_of() -> None:
     node, peer = followed()
     put(peer, 2)

@@ -300,6 +300,7 @@ def test_deleting_a_stream_ends_its_readers_and_frees_its_memory(node: Node, pee
 # -- blocks (those in files: `test_stream_files.py`) -----------------------------------------------
 
 
+@pytest.mark.in_memory
 def test_blocks_end_at_the_bytes_of_a_chunk(node: Node, peer: Peer) -> None:
     body = bytes(CHUNK_BYTES_MAX // 4)
     put(peer, *[body] * 10)
@@ -310,6 +311,7 @@ def test_blocks_end_at_the_bytes_of_a_chunk(node: Node, peer: Peer) -> None:
     assert [len(got) for got in reader.bodies()] == [len(body)] * 10 + [CHUNK_BYTES_MAX + 1, 0]
 
 
+@pytest.mark.in_memory
 def test_blocks_end_at_the_records_of_a_chunk(node: Node, peer: Peer) -> None:
     put(peer, *[b""] * (CHUNK_RECORDS_MAX + 1))
     assert [int(block.count) for block in stream(node).blocks] == [CHUNK_RECORDS_MAX, 1]
@@ -328,6 +330,7 @@ def kept(node: Node) -> list[int]:
     return [headers["x-stream-offset"] for headers in got]
 
 
+@pytest.mark.in_memory
 def test_bytes_over_the_maximum_go_by_whole_blocks(node: Node) -> None:
     peer = declared(node, x_max_length_bytes=CHUNK_BYTES_MAX)
     for _ in range(5):
@@ -338,6 +341,7 @@ def test_bytes_over_the_maximum_go_by_whole_blocks(node: Node) -> None:
     assert stream(node).ready_bytes() <= CHUNK_BYTES_MAX
 
 
+@pytest.mark.in_memory
 def test_nothing_goes_before_it_was_seen(node: Node) -> None:
     """Retention takes synced offsets only."""
     peer = declared(node, x_max_length_bytes=0)
@@ -347,6 +351,7 @@ def test_nothing_goes_before_it_was_seen(node: Node) -> None:
     assert len(stream(node).blocks) == 1
 
 
+@pytest.mark.in_memory
 def test_what_is_too_old_goes_by_whole_blocks(node: Node) -> None:
     peer = declared(node, x_max_age="10s")
     put(peer, *[bytes(QUARTER)] * 3)
@@ -359,6 +364,7 @@ def test_what_is_too_old_goes_by_whole_blocks(node: Node) -> None:
     assert kept(node) == [3, 4, 5]
 
 
+@pytest.mark.in_memory
 def test_where_a_reader_starts_after_retention(node: Node) -> None:
     peer = declared(node, x_max_length_bytes=CHUNK_BYTES_MAX)
     put(peer, *[bytes(QUARTER)] * 10)
