@@ -242,9 +242,20 @@ def prepare(setting: Setting) -> None:
         )
     rows = setting.spark.read.parquet(str(setting.directory / "bodies"))
     rows.write.format("leveret").mode("append").options(uri=setting.uri, stream=STREAM).save()
+    wait_released(setting.uri, setting.rows)
     result = job(setting.spark, setting.uri, STREAM, setting.directory / "archive")
     if result.records != setting.rows:
         raise RuntimeError(f"{result.records} of {setting.rows} messages are in the archive")
+
+
+def wait_released(uri: str, rows: int) -> None:
+    """Wait until all of a committed batch has gone from where it was staged to its stream."""
+    from leveret.client import blocking
+
+    with blocking.connect(uri) as connection:
+        channel = connection.channel()
+        while channel.queue_declare(STREAM, passive=True).message_count < rows:
+            time.sleep(0.2)
 
 
 def session() -> SparkSession:
