@@ -471,6 +471,23 @@ def test_a_salvage_gives_what_the_directory_itself_would_give(tmp_path: Path) ->
     assert itself["rewound"] != b"0\n"
 
 
+def test_priorities_of_messages_that_only_the_journal_has_are_saved(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with BrokerProcess(data) as broker, connect(broker.uri) as connection:
+        channel = connection.channel()
+        channel.confirm_select()
+        channel.queue_declare("levels", durable=True, arguments={"x-max-priority": 5})
+        for number in range(8):
+            properties = BasicProperties(delivery_mode=2, priority=number)
+            channel.publish(b"%d" % number, "", "levels", properties)
+        broker.kill()
+    assert not list((data / "segments").iterdir())
+    salvage(data, tmp_path / "new")
+    with started(tmp_path / "new") as (_, channel):
+        given = take_all(channel, "levels")
+    assert given == [b"5", b"6", b"7", b"4", b"3", b"2", b"1", b"0"]
+
+
 # -- deep queues -----------------------------------------------------------------------------------
 
 DEEP = {"queue_window_bytes": "262144", "ballast_bytes": "0"}

@@ -33,7 +33,7 @@ from leveret.store.recovery import RecoveryReport
 from leveret.store.segment_walk import read_what_can_be
 from leveret.store.segments import segment_path
 from leveret.store.survey import Survey
-from leveret.wire.properties import property_expiration
+from leveret.wire.properties import property_expiration, property_priority
 
 #: Where messages go whose queue no record explains, as at a start: this and the queue's id.
 ORPHANS: Final = "leveret.recovered."
@@ -200,7 +200,8 @@ def rows_of(disk: Disk, queue: Holding) -> Iterator[Row]:
             if sequence > done and not queue.is_gone(sequence) and held.message is not None:
                 done = sequence
                 count = queue.counts.get(sequence, 0)
-                yield Row(sequence, held.message, count, _expiry_of(held.message), 0)
+                message = held.message
+                yield Row(sequence, message, count, _expiry_of(message), _level(queue, message))
         elif heap:
             found, slot = heapq.heappop(heap)
             if found > done:
@@ -240,6 +241,14 @@ def _push(cursors: dict[int, _Cursor], heap: list[tuple[int, int]], slot: int) -
         heapq.heappush(heap, (int(sequence), slot))
     else:
         del cursors[slot]
+
+
+def _level(queue: Holding, message: Message) -> i64:
+    """Return the priority of a message in its queue, which chunks keep and journals do not."""
+    arguments = None if queue.definition is None else queue.definition.get("arguments")
+    most = arguments.get("x-max-priority") if isinstance(arguments, dict) else None
+    priority = property_priority(message.properties)
+    return min(priority, most) if isinstance(most, int) and priority is not None else 0
 
 
 def _expiry_of(message: Message) -> i64:
