@@ -30,7 +30,7 @@ PASSWORD_ENV = "LEVERET_SPARK_TEST_PASSWORD"
 DEFAULTS = {
     "startingOffsetsByTimestampStrategy": "`error`",
     "maxTriggerDelay": "`15m`",
-    "maxRecordsPerPartition": "100000",
+    "maxRecordsPerPartition": "500000",
     "failOnDataLoss": "`true`",
     "columns": "`leveret`",
     "filterMatchUnfiltered": "`false`",
