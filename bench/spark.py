@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 BENCH: Final = Path(__file__).resolve().parent
 BODY_BYTES: Final = 100
 STREAM: Final = "bench"
-QUEUE_KEY: Final = "some.key"
 
 #: Micro-batches whose time counts, after some that warm up.
 BATCHES: Final = 25
@@ -74,7 +73,6 @@ class Setting:
     directory: Path
     rows: int
     made: int = 0
-    times: dict[str, list[float]] = field(default_factory=dict)
 
     def fresh(self, name: str) -> Path:
         """Return a path that nothing is at."""

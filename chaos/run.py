@@ -6,9 +6,7 @@ printed, and given back by `--seed` it makes the same choices again (not the sam
 
 from __future__ import annotations
 
-import argparse
 import math
-import secrets
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -30,6 +28,7 @@ from chaos import (
     syscalls,
     tails,
 )
+from scenarios import arguments
 
 
 class Scenario(Protocol):
@@ -53,27 +52,10 @@ def runs_of(scenario: Scenario, share: float) -> int:
     return max(1, math.ceil(scenario.RUNS * share))
 
 
-def arguments() -> argparse.Namespace:
-    """Read the command line."""
-    names = [scenario.NAME for scenario in SCENARIOS]
-    parser = argparse.ArgumentParser(prog="chaos", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--only", metavar="NAMES", help=f"of {', '.join(names)}; with commas")
-    parser.add_argument("--share", type=float, default=1.0, help="of the full counts")
-    parser.add_argument("--seed", type=int, default=None)
-    given = parser.parse_args()
-    given.only = given.only.split(",") if given.only else names
-    if unknown := set(given.only) - set(names):
-        parser.error(f"no scenario {', '.join(sorted(unknown))}; there are {', '.join(names)}")
-    if given.share <= 0:
-        parser.error("--share is more than 0")
-    if given.seed is None:
-        given.seed = secrets.randbelow(1 << 32)
-    return given
-
-
 def main() -> int:
     """Run what was asked for."""
-    given = arguments()
+    names = [scenario.NAME for scenario in SCENARIOS]
+    given = arguments("chaos", __doc__, names)
     print(f"chaos: seed {given.seed}, share {given.share:g}", file=sys.stderr)
     rows: list[board.Row] = []
     for scenario in SCENARIOS:

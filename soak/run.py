@@ -6,14 +6,13 @@ seed is printed, and given back by `--seed` it makes the same choices again (not
 
 from __future__ import annotations
 
-import argparse
 import math
-import secrets
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Protocol
 
+from scenarios import arguments
 from soak import board, brokers, drivers, executors, queues
 from soak.world import SoakError
 
@@ -31,27 +30,10 @@ class Scenario(Protocol):
 SCENARIOS: Final[Sequence[Scenario]] = (drivers, executors, brokers, queues)
 
 
-def arguments() -> argparse.Namespace:
-    """Read the command line."""
-    names = [scenario.NAME for scenario in SCENARIOS]
-    parser = argparse.ArgumentParser(prog="soak", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--only", metavar="NAMES", help=f"of {', '.join(names)}; with commas")
-    parser.add_argument("--share", type=float, default=1.0, help="of the full counts")
-    parser.add_argument("--seed", type=int, default=None)
-    given = parser.parse_args()
-    given.only = given.only.split(",") if given.only else names
-    if unknown := set(given.only) - set(names):
-        parser.error(f"no scenario {', '.join(sorted(unknown))}; there are {', '.join(names)}")
-    if given.share <= 0:
-        parser.error("--share is more than 0")
-    if given.seed is None:
-        given.seed = secrets.randbelow(1 << 32)
-    return given
-
-
 def main() -> int:
     """Run what was asked for."""
-    given = arguments()
+    names = [scenario.NAME for scenario in SCENARIOS]
+    given = arguments("soak", __doc__, names)
     print(f"soak: seed {given.seed}, share {given.share:g}", file=sys.stderr)
     rows: list[board.Row] = []
     for scenario in SCENARIOS:

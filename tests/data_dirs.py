@@ -98,6 +98,22 @@ def publish(channel: Channel, queue: str, first: int, count: int) -> list[bytes]
     return sent
 
 
+def read_numbers(uri: str, queue: str, count: int) -> list[int]:
+    """Take so many messages, whose bodies are numbers, from a queue or the stream `s`."""
+    found: list[int] = []
+    with connect(uri) as connection:
+        channel = connection.channel()
+        channel.qos(prefetch_count=500)
+        arguments = {"x-stream-offset": "first"} if queue == "s" else {}
+        with channel.consume(queue, arguments=arguments, inactivity_timeout=30) as consumer:
+            for message in consumer:
+                message.ack()
+                found.append(int(message.body))
+                if len(found) == count:
+                    break
+    return found
+
+
 def fill(data: Path) -> Filled:
     """Let a broker fill a directory, and kill it."""
     bodies: dict[str, list[bytes]] = {"deep": [], "log": []}

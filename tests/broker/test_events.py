@@ -130,6 +130,17 @@ def test_what_no_queue_takes_is_unroutable() -> None:
     ]
 
 
+def test_a_transaction_notes_its_publishes_when_it_commits() -> None:
+    node, peer = followed()
+    peer.call(1, "tx.select")
+    put(peer, 2)
+    put(peer, 1, "nobody")
+    assert events(node) == []
+    peer.call(1, "tx.commit")
+    found = [e["event"] for e in events(node)]
+    assert found == ["routed", "published", "routed", "published", "unroutable"]
+
+
 def test_every_fourth_message_is_followed_whole() -> None:
     node, peer = followed(every=4)
     put(peer, 9)

@@ -17,6 +17,7 @@ import pytest
 
 from broker_process import BrokerProcess
 from brokers import need_own_broker
+from data_dirs import read_numbers
 from leveret.client import BasicProperties, ClientError, blocking
 from leveret.errors import AmqpError
 
@@ -59,22 +60,6 @@ def publish_batch(uri: str, batch: int, chance: random.Random) -> None:
         channel.publish(json.dumps(commit).encode(), "", "amq.leveret.commit", mandatory=True)
 
 
-def read(broker: BrokerProcess, queue: str, count: int) -> list[int]:
-    """Read so many messages."""
-    found = []
-    with blocking.connect(broker.uri) as connection:
-        channel = connection.channel()
-        channel.qos(prefetch_count=500)
-        arguments = {"x-stream-offset": "first"} if queue == "s" else {}
-        with channel.consume(queue, arguments=arguments, inactivity_timeout=30) as consumer:
-            for message in consumer:
-                message.ack()
-                found.append(int(message.body))
-                if len(found) == count:
-                    break
-    return found
-
-
 def test_each_batch_is_there_once_whole_and_in_turn(tmp_path: Path) -> None:
     chance = random.Random(11)
     kills = 0
@@ -107,7 +92,7 @@ def test_each_batch_is_there_once_whole_and_in_turn(tmp_path: Path) -> None:
                 broker.start()
         total = BATCHES * ROWS
         for queue in ("q", "s"):
-            found = read(broker, queue, total)
+            found = read_numbers(broker.uri, queue, total)
             assert sorted(found) == list(range(total))
             # One batch after the other.
             assert [row // ROWS for row in found] == sorted(row // ROWS for row in found)

@@ -9,6 +9,7 @@ import pytest
 
 from broker_process import BrokerProcess
 from brokers import need_own_broker
+from data_dirs import read_numbers
 from leveret.client import BasicProperties, ClientError, blocking
 from leveret.errors import AmqpError
 
@@ -46,22 +47,6 @@ def send(broker: BrokerProcess, numbers: range, kill_at: int) -> int:
         return sure
 
 
-def read(broker: BrokerProcess, queue: str, count: int) -> list[int]:
-    """Read so many messages."""
-    found = []
-    with blocking.connect(broker.uri) as connection:
-        channel = connection.channel()
-        channel.qos(prefetch_count=500)
-        arguments = {"x-stream-offset": "first"} if queue == "s" else {}
-        with channel.consume(queue, arguments=arguments, inactivity_timeout=30) as consumer:
-            for message in consumer:
-                message.ack()
-                found.append(int(message.body))
-                if len(found) == count:
-                    break
-    return found
-
-
 def test_each_is_there_once_and_in_order(tmp_path: Path) -> None:
     chance = random.Random(5)
     with BrokerProcess(tmp_path, settings={"journal_bytes_max": "64KiB"}) as broker:
@@ -79,6 +64,6 @@ def test_each_is_there_once_and_in_order(tmp_path: Path) -> None:
             broker.start()
         assert send(broker, range(sure, MESSAGES), -1) == MESSAGES
         for queue in ("q", "s"):
-            assert read(broker, queue, MESSAGES) == list(range(MESSAGES))
+            assert read_numbers(broker.uri, queue, MESSAGES) == list(range(MESSAGES))
         with blocking.connect(broker.uri) as connection:
             assert connection.channel().queue_declare("q", passive=True).message_count == 0

@@ -100,8 +100,8 @@ class Stuck:
 class Lifecycle:
     """What was found: `queues` with the most messages first, `stuck` the oldest first.
 
-    `published` and `unroutable` are of the sample of publishes; `first` and `last` are the moments
-    of the oldest and the newest event.
+    `messages` counts those of all queues; `published` and `unroutable` are of the sample of
+    publishes; `first` and `last` are the moments of the oldest and the newest event.
     """
 
     source: str
@@ -111,6 +111,7 @@ class Lifecycle:
     unroutable: int
     queues: tuple[QueueLife, ...]
     queues_total: int
+    messages: int
     stuck: tuple[Stuck, ...]
     stuck_total: int
     first: datetime | None
@@ -232,6 +233,7 @@ def summarize(events: DataFrame, source: str, stuck_after_seconds: int) -> Lifec
             unroutable=totals["unroutable"],
             queues=tuple(_queue_life(row.asDict()) for row in found),
             queues_total=len(found) if len(found) < QUEUES_MAX else by_queue.count(),
+            messages=all_lives.count(),
             stuck=tuple(_stuck(row.asDict()) for row in _oldest(stuck).collect()),
             stuck_total=stuck.count(),
             first=_moment(totals["first"]),

@@ -59,7 +59,7 @@ def _totals(found: Lifecycle) -> Markup:
     return totals(
         (
             (f"{found.events:,}", "events"),
-            (f"{sum(queue.messages for queue in found.queues):,}", "messages followed"),
+            (f"{found.messages:,}", "messages followed"),
             (f"{found.stuck_total:,}", "stuck"),
             (f"{found.unroutable:,}", "publishes without a queue"),
             *(unreadable if found.unreadable else []),

@@ -91,11 +91,12 @@ def _publish(channel: Channel, publish: TxPublish) -> i64:
     if publish.commit is not None:
         return settle_held(channel, publish.commit)
     held = publish.message
+    turn = channel.connection.turn
     message = Message(
         held.address,
         held.properties,
         held.body,
-        channel.connection.turn.now_ms,
+        turn.now_ms,
         held.persistent,
         False,
         held.numbered,
@@ -106,6 +107,8 @@ def _publish(channel: Channel, publish: TxPublish) -> i64:
         outcome = channel.vhost.stage(message, publish.staging)
     elif queues:
         outcome = channel.vhost.publish(message, queues)
+    if turn.events is not None:
+        turn.events.published(channel.vhost, message, len(queues))
     if publish.mandatory and not is_reached(queues):
         give_back(channel, message)
     return outcome
