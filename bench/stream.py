@@ -6,7 +6,8 @@ Persistent messages go to one stream, each confirmed after its sync, in rounds. 
 the resident set of the broker's process is looked at.  Then the broker is killed and started,
 stopped and started, and read: from times all along it to the first message, which must not be of
 the second before, and from the front on by one reader, alone and beside others that
-stand still at places of their own.
+stand still at places of their own.  At last Spark counts one hundredth of the time by a filter on
+`timestamp`, and what the broker has read of its files for it is told.
 
 100,000,000 messages of 100 bytes take 17 GB of disk, and as much as the journal besides.
 """
@@ -29,6 +30,7 @@ from pathlib import Path
 from typing import Final
 
 import backlog
+import psutil
 import sides
 
 from broker_process import BrokerProcess
@@ -91,6 +93,10 @@ FIGURES: Final = [
     Figure("read", "read from the front on by one reader", "msg/s"),
     Figure("read_beside", f"the same beside {SLOW} that stand still", "msg/s"),
     Figure("read_peak", "memory meanwhile at most, above that of the empty broker", "MB"),
+    Figure("spark_rows", "rows that Spark found by a filter on time", "rows"),
+    Figure("spark_seconds", "in", "s"),
+    Figure("spark_bytes", "for which the broker read", "MB"),
+    Figure("spark_share", "which is of the stream", "%"),
 ]
 
 
@@ -135,6 +141,8 @@ def measure(directory: Path, messages: int, size: int, each: int) -> dict[str, f
             stand_still(broker, slow, messages)
             found["read_beside"] = read(broker, count)
         found["read_peak"] = growth(backlog.peak(broker.pid))
+        found |= filter_by_time(broker, began, ended, messages)
+        found["spark_share"] = 100 * found["spark_bytes"] / found["disk"]
     return found
 
 
@@ -303,6 +311,49 @@ def stand_still(broker: BrokerProcess, slow: ExitStack, messages: int) -> None:
             inactivity_timeout=30,
         )
         next(iter(consumer))
+
+
+def filter_by_time(
+    broker: BrokerProcess, began: float, ended: float, messages: int
+) -> dict[str, float]:
+    """Let Spark count the messages of a hundredth of the time; return what it took.
+
+    The rows must be those between the offsets of the two times, and all of them.
+    """
+    from pyspark.sql import functions as f
+
+    import leveret.spark
+
+    times = [int((began + (ended - began) * share) * 1000) for share in (0.5, 0.51)]
+    connection = web(broker)
+    first, last = (
+        int(json.loads(ask(connection, f"/offset?timestamp={time_ms}"))["offset"])
+        for time_ms in times
+    )
+    connection.close()
+    spark = leveret.spark.session("bench", master="local[2]")
+    try:
+        spark.sparkContext.setLogLevel("ERROR")
+        options = {"uri": broker.uri, "stream": STREAM}
+        moment = f.col("timestamp")
+        low, high = (f.timestamp_millis(f.lit(time_ms)) for time_ms in times)
+        rows = spark.read.format("leveret").options(**options).load()
+        chosen = rows.where((moment >= low) & (moment < high))
+        # Once to start what Spark and Python start for the first query.
+        spark.read.format("leveret").options(
+            **options, endingOffsets=f'{{"{STREAM}": 1}}'
+        ).load().count()
+        process = psutil.Process(broker.pid)
+        read_before = process.io_counters().read_chars
+        now = time.monotonic()
+        found = chosen.agg(f.count("*"), f.min("offset"), f.max("offset")).collect()[0]
+        seconds = time.monotonic() - now
+        taken = process.io_counters().read_chars - read_before
+    finally:
+        spark.stop()
+    if not messages > last > first or tuple(found) != (last - first, first, last - 1):
+        raise RuntimeError(f"Spark found {tuple(found)}, not what is from {first} to {last}")
+    return {"spark_rows": found[0], "spark_seconds": seconds, "spark_bytes": taken / 1e6}
 
 
 def main() -> int:

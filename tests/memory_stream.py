@@ -130,6 +130,12 @@ class MemoryTransport(Transport):
                 return offset
         return self.latest()
 
+    def end_at(self, timestamp_ms: int) -> int:
+        for offset, message in sorted(self._stream.messages.items(), reverse=True):
+            if (message.timestamp_ms or 0) < timestamp_ms:
+                return offset + 1
+        return self.earliest()
+
     def mean_bytes(self, start: int, end: int) -> float:
         bodies = [m.body for o, m in self._stream.messages.items() if start <= o < end]
         return sum(map(len, bodies)) / max(1, len(bodies))

@@ -407,6 +407,7 @@ def test_a_time_in_a_damaged_chunk_is_where_it_begins(node: Node) -> None:
         node.tick(10)
     harmed(node, 1, 50)
     assert stream(node).offset_at(node.clock.wall_ms() - 50) == 3
+    assert stream(node).end_at(node.clock.wall_ms() - 50) == 6
 
 
 def test_what_is_not_seen_has_no_time(node: Node) -> None:
@@ -415,7 +416,9 @@ def test_what_is_not_seen_has_no_time(node: Node) -> None:
     node.tick(10)
     peer.send(*[message(number) for number in range(2, 9)])
     assert stream(node).offset_at(node.clock.wall_ms()) == 2
+    assert stream(node).end_at(node.clock.wall_ms() + 1) == 2
     node.sync()
+    assert stream(node).end_at(node.clock.wall_ms() + 1) == 9
     assert stream(node).offset_at(node.clock.wall_ms()) == 2
     assert stream(node).offset_at(node.clock.wall_ms() + 1) == 9
 
@@ -457,6 +460,9 @@ def test_a_time_is_found_though_the_clock_was_set_between_starts(
             if times[number] >= wanted
         ]
         assert queue.offset_at(wanted) == (found[0] if found else len(times))
+        first = int(queue.first_offset)
+        before = [number for number in range(first, len(times)) if times[number] < wanted]
+        assert queue.end_at(wanted) == (before[-1] + 1 if before else first)
 
 
 # -- segments --------------------------------------------------------------------------------------

@@ -111,6 +111,8 @@ class Log:
         first, end = int(self.stream.first_offset), int(self.stream.visible_end)
         found = [offset for offset in range(first, end) if self.times[offset] >= wanted]
         assert self.stream.offset_at(wanted) == (found[0] if found else end)
+        before = [offset for offset in range(first, end) if self.times[offset] < wanted]
+        assert self.stream.end_at(wanted) == (before[-1] + 1 if before else first)
 
     def checkpoint(self) -> None:
         self.node.step_checkpoint(self.chance.randrange(1, 30))

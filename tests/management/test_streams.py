@@ -137,6 +137,12 @@ def test_an_offset_is_found_by_time(user: HttpUser, channel: Channel, name: str)
         expected = next(n for n, found in enumerate(times) if found >= wanted)
         assert user.json(f"{path}{wanted}") == {"offset": expected}
     assert user.json(f"{path}{times[-1] + 1}") == {"offset": 2000}
+    path = f"/api/streams/%2F/{name}/offset?before="
+    for wanted in (times[0] + 1, times[1000], times[-1]):
+        expected = sum(found < wanted for found in times)
+        assert user.json(f"{path}{wanted}") == {"offset": expected}
+    assert user.json(f"{path}0") == {"offset": 0}
+    assert user.json(f"{path}{times[-1] + 1}") == {"offset": 2000}
 
 
 def test_a_message_that_is_waited_for_is_sent_when_it_is_there(

@@ -95,6 +95,7 @@ def test_a_moment_is_an_offset(broker: Broker, stream: LiveStream) -> None:
                 at_ms = int(moment.timestamp() * 1000)
                 assert way.offset_at(at_ms) <= offset
                 assert way.offset_at(at_ms + 1) > offset
+                assert way.end_at(at_ms + 1) > offset
 
 
 def test_sizes_are_guessed_from_the_next_messages(stream: LiveStream) -> None:

@@ -109,6 +109,9 @@ def test_an_offset_is_found_by_time(stream: LiveStream) -> None:
         assert way.offset_at(round(moment)) == times.index(times[50])
         assert way.offset_at(0) == 0
         assert way.offset_at(round(moment) + 3_600_000) == 100
+        assert way.end_at(round(moment)) == times.index(times[50])
+        assert way.end_at(0) == 0
+        assert way.end_at(round(moment) + 3_600_000) == 100
 
 
 def test_the_size_of_bodies_is_told_by_a_sample(stream: LiveStream) -> None:

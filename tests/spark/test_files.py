@@ -108,6 +108,9 @@ def test_moments_are_offsets(made: tuple[Path, list[Any]]) -> None:
             moment = int(row["timestamp"].timestamp() * 1000)
             first = next(r["offset"] for r in rows if r["timestamp"] >= row["timestamp"])
             assert way.offset_at(moment) == first
+            assert way.end_at(moment) == first
+        assert way.end_at(0) == 0
+        assert way.end_at(int(time.time() * 1000) + 3_600_000) == COUNT
         assert 20 <= way.mean_bytes(0, COUNT) <= 100
 
 

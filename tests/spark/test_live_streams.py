@@ -21,8 +21,6 @@ from leveret.spark.source import LeveretDataSource
 from live_stream import LiveStream, Sent
 from spark_order import batch_rows
 
-PUSHING = "spark.sql.python.filterPushdown.enabled"
-
 
 @pytest.fixture
 def partitions(broker: Broker, name: str) -> Iterator[list[LiveStream]]:
@@ -120,21 +118,17 @@ def test_filters_that_spark_pushes_spare_partitions(
     options = stream.options | {"maxRecordsPerPartition": "100"}
     whole = spark.read.format("leveret").options(**options).load()
     assert whole.rdd.getNumPartitions() == 10
-    spark.conf.set(PUSHING, "true")
-    try:
-        rows = spark.read.format("leveret").options(**options).load()
-        part = rows.where("offset >= 250 AND offset < 320 AND routing_key = ''")
-        assert part.rdd.getNumPartitions() == 2
-        assert sorted(row["offset"] for row in part.collect()) == list(range(250, 320))
-        assert rows.where(f"stream = 'other{stream.name}'").count() == 0
-        late = rows.where(f.col("timestamp") > f.lit("2100-01-01").cast("timestamp"))
-        assert late.count() == 0
-        if not broker.is_rabbitmq:  # whose messages have no times
-            moment = f.lit("2000-01-01").cast("timestamp")
-            assert rows.where(f.col("timestamp") > moment).count() == 1000
-            assert late.rdd.getNumPartitions() <= 1
-    finally:
-        spark.conf.unset(PUSHING)
+    rows = spark.read.format("leveret").options(**options).load()
+    part = rows.where("offset >= 250 AND offset < 320 AND routing_key = ''")
+    assert part.rdd.getNumPartitions() == 2
+    assert sorted(row["offset"] for row in part.collect()) == list(range(250, 320))
+    assert rows.where(f"stream = 'other{stream.name}'").count() == 0
+    late = rows.where(f.col("timestamp") > f.lit("2100-01-01").cast("timestamp"))
+    assert late.count() == 0
+    if not broker.is_rabbitmq:  # whose messages have no times
+        moment = f.lit("2000-01-01").cast("timestamp")
+        assert rows.where(f.col("timestamp") > moment).count() == 1000
+        assert late.rdd.getNumPartitions() <= 1
 
 
 def test_filters_of_the_options_leave_rows_out(spark: SparkSession, stream: LiveStream) -> None:

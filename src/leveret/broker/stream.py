@@ -26,7 +26,7 @@ from leveret.broker.stream_offsets import StreamOffsets
 from leveret.broker.stream_reader import BlockWanted, StreamReader, stream_entry
 from leveret.broker.stream_retention import Retention
 from leveret.broker.stream_spill import BlockRecord, spill
-from leveret.broker.stream_time import block_in_time, offset_in_time
+from leveret.broker.stream_time import block_in_time, end_in_time, offset_in_time
 from leveret.broker.turn import Damaged, Turn
 from leveret.chunk import ChunkDamaged, RecordDamaged
 from leveret.errors import NotImplementedFault, PreconditionFailed
@@ -353,6 +353,14 @@ class Stream(Queue):
         It costs a search among the blocks and, for one in a file, a chunk that is read at once.
         """
         offset = offset_in_time(self, timestamp_ms)
+        return max(min(offset, self.visible_end), self.first_offset)
+
+    def end_at(self, timestamp_ms: i64) -> i64:
+        """Return the offset after the last visible message taken before a time, else the first.
+
+        It costs a look at each block behind it, and a chunk as for `offset_at`.
+        """
+        offset = end_in_time(self, timestamp_ms)
         return max(min(offset, self.visible_end), self.first_offset)
 
     def offset_near(self, timestamp_ms: i64) -> i64:

@@ -1,4 +1,4 @@
-"""Where in a stream a time lies: the first message that was taken at or after it.
+"""Where in a stream a time lies: the first message taken at or after it, the last one before it.
 
 The broker's clock does not go back while it runs, but between two starts it may have been set.  So
 blocks are searched by the newest time up to their end, which only grows, and messages one by one.
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from mypy_extensions import i64
 
-from leveret.chunk import Chunk, ChunkDamaged
+from leveret.chunk import NEVER, Chunk, ChunkDamaged
 from leveret.store.segments import check_chunk
 
 if TYPE_CHECKING:
@@ -24,6 +24,21 @@ def offset_in_time(stream: Stream, timestamp_ms: i64) -> i64:
     if place < 0:
         return stream.next_offset
     return _offset_in_block(stream, stream.blocks[place], timestamp_ms)
+
+
+def end_in_time(stream: Stream, timestamp_ms: i64) -> i64:
+    """Return the offset after the last message taken before a time, else the first offset.
+
+    What is behind it was taken later, also where the clock was set back.  All blocks behind it are
+    looked at, by their oldest times.
+    """
+    blocks = stream.blocks
+    place: i64 = len(blocks) - 1
+    while place >= 0 and _oldest(blocks[place]) >= timestamp_ms:
+        place -= 1
+    if place < 0:
+        return stream.first_offset
+    return _end_in_block(stream, blocks[place], timestamp_ms)
 
 
 def block_in_time(stream: Stream, timestamp_ms: i64) -> i64:
@@ -67,14 +82,49 @@ def _offset_in_block(stream: Stream, block: Block, timestamp_ms: i64) -> i64:
                 return offset
             offset += 1
         return block.first
+    chunk = _chunk_of(stream, block)
+    # Who reads a damaged one is told, and passes by what is lost.
+    return block.first if chunk is None else _sequence_in_time(chunk, timestamp_ms)
+
+
+def _chunk_of(stream: Stream, block: Block) -> Chunk | None:
+    """Return the chunk of a block that lies in a file, None where it is damaged."""
     ref = block.ref
     assert ref is not None
     try:
-        chunk = check_chunk(stream.turn.reader.read(ref), ref, stream.queue_id)
+        return check_chunk(stream.turn.reader.read(ref), ref, stream.queue_id)
     except ChunkDamaged:
-        # Who reads it is told, and passes by what is lost.
-        return block.first
-    return _sequence_in_time(chunk, timestamp_ms)
+        return None
+
+
+def _oldest(block: Block) -> i64:
+    """Return when the oldest message of a block was taken; a block without any is never."""
+    ref = block.ref
+    if ref is not None:
+        return ref.min_timestamp
+    oldest: i64 = NEVER
+    for message in block.messages or ():
+        if message is not None:
+            oldest = min(oldest, message.timestamp_ms)
+    return oldest
+
+
+def _end_in_block(stream: Stream, block: Block, timestamp_ms: i64) -> i64:
+    """Return the offset after the last of a block's messages taken before a time."""
+    offset: i64 = block.end
+    messages = block.messages
+    if messages is not None:
+        for message in reversed(messages):
+            if message is not None and message.timestamp_ms < timestamp_ms:
+                return offset
+            offset -= 1
+        return block.end
+    chunk = _chunk_of(stream, block)
+    if chunk is not None:
+        for index in range(chunk.count - 1, -1, -1):
+            if chunk.timestamp_ms(index) < timestamp_ms:
+                return chunk.sequence(index) + 1
+    return block.end
 
 
 def _sequence_in_time(chunk: Chunk, timestamp_ms: i64) -> i64:

@@ -75,7 +75,7 @@ class BatchReader(DataSourceReader):
             if bounds.from_ms is not None:
                 start = max(start, streams.offset_at(name, max(0, bounds.from_ms)))
             if bounds.until_ms is not None:
-                end = min(end, streams.offset_at(name, max(0, bounds.until_ms)))
+                end = min(end, streams.end_at(name, max(0, bounds.until_ms)))
         return OffsetRange(name, start, max(start, end))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

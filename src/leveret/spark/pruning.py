@@ -1,8 +1,8 @@
 """What the filters of a query spare a batch read: offsets, times and streams that none can match.
 
 Spark filters the rows again, so pruning must only never leave out a row that matches: what is not
-understood prunes nothing.  Bounds on the time are taken with some slack, because a broker's clock
-may have been set back, so that times need not grow with the offsets.
+understood prunes nothing.  A bound on the time becomes offsets as the transport knows them
+(`offset_at`, `end_at`): times need not grow with the offsets, where a clock was set back.
 """
 
 from __future__ import annotations
@@ -25,9 +25,6 @@ from pyspark.sql.datasource import (
 )
 
 from leveret.spark.options import Options
-
-#: How far a clock may have been set back without rows being left out.
-CLOCK_SLACK_MS: Final = 10 * 60_000
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
@@ -122,9 +119,9 @@ def _by_time(bounds: Pruning, one: Filter) -> Pruning:
     if not moments or len(moments) != len(values) or None in moments:
         return bounds
     known = [moment for moment in moments if moment is not None]
-    lower = None if isinstance(one, LessThan | LessThanOrEqual) else min(known) - CLOCK_SLACK_MS
+    lower = None if isinstance(one, LessThan | LessThanOrEqual) else min(known)
     is_open = isinstance(one, GreaterThan | GreaterThanOrEqual)
-    upper = None if is_open else max(known) + 1 + CLOCK_SLACK_MS
+    upper = None if is_open else max(known) + 1
     return dataclasses.replace(
         bounds, from_ms=_later(bounds.from_ms, lower), until_ms=_earlier(bounds.until_ms, upper)
     )

@@ -21,10 +21,12 @@ from leveret.spark.java import find_java_home
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Rows are in UTC whatever the machine's zone; bodies may be large, so Arrow everywhere.
+#: Rows are in UTC whatever the machine's zone; bodies may be large, so Arrow everywhere; filters
+#: reach sources in Python, which spares reading what they leave out.
 COMMON: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.python.filterPushdown.enabled": "true",
 }
 
 #: One machine: nothing listens beyond loopback, and few partitions do for a shuffle.

@@ -29,7 +29,8 @@ from leveret.store.segment_walk import read_what_can_be
 from leveret.store.segments import segment_path
 from leveret.store.survey import Survey
 
-#: Where a chunk's header has the greatest timestamp: 8 bytes.
+#: Where a chunk's header has the smallest and the greatest timestamp: 8 bytes each.
+_MIN_TIMESTAMP: Final = slice(32, 40)
 _MAX_TIMESTAMP: Final = slice(40, 48)
 
 #: What lies in the directories' journals and snapshots: (name, bytes) of each file.
@@ -81,10 +82,20 @@ class StoredStream:
 
     def reaches(self, part: Part, timestamp_ms: int) -> bool:
         """Tell whether a part may hold a message taken at or after a moment."""
+        newest = self._of_header(part, _MAX_TIMESTAMP)
+        return newest is None or newest >= timestamp_ms
+
+    def begins_before(self, part: Part, timestamp_ms: int) -> bool:
+        """Tell whether a part may hold a message taken before a moment."""
+        oldest = self._of_header(part, _MIN_TIMESTAMP)
+        return oldest is None or oldest < timestamp_ms
+
+    def _of_header(self, part: Part, where: slice) -> int | None:
+        """Return a number of a chunk's header; None where there is no chunk."""
         if part.place is None:
-            return True
+            return None
         head = self._read(part.place, CHUNK_HEADER_BYTES)
-        return int.from_bytes(head[_MAX_TIMESTAMP], "little", signed=True) >= timestamp_ms
+        return int.from_bytes(head[where], "little", signed=True)
 
     def _read(self, place: Place, size: int) -> bytes:
         """Return the first bytes of a chunk, as far as the disk gives them."""

@@ -99,6 +99,14 @@ class Streams:
         way = self.transport(name)
         return self._asked(name, lambda: way.offset_at(timestamp_ms))
 
+    def end_at(self, name: str, timestamp_ms: int) -> int:
+        """Return an offset of one from which on no message was taken before a moment.
+
+        Raises: Interrupted; NotFound (404).
+        """
+        way = self.transport(name)
+        return self._asked(name, lambda: way.end_at(timestamp_ms))
+
     def mean_bytes(self, name: str, start: int, end: int) -> float:
         """Return about how large the bodies of a range are.  Raises: Interrupted; NotFound."""
         way = self.transport(name)

@@ -55,8 +55,14 @@ async def stream(request: web.Request) -> web.Response:
 
 
 async def offset(request: web.Request) -> web.Response:
-    """Return the offset of the first message taken at or after a time; the end without one."""
+    """Return the offset of the first message taken at or after a time; the end without one.
+
+    With `before` it is the offset after the last message taken before a time; the first without.
+    """
     found = found_stream(request)
+    if "before" in request.query:
+        before_ms = number_of_query(request, "before", None, _TIMESTAMP_MAX)
+        return json_response({"offset": int(found.end_at(before_ms))})
     timestamp_ms = number_of_query(request, "timestamp", None, _TIMESTAMP_MAX)
     return json_response({"offset": int(found.offset_at(timestamp_ms))})
 

@@ -56,6 +56,9 @@ FOLLOW_SECONDS_MAX: Final = 2.0
 #: Silence after which a read asks the broker whether its messages are still there.
 DOUBT_SECONDS: Final = 2.0
 
+#: How far a clock may have been set back without a bound on the time leaving out rows.
+CLOCK_SLACK_MS: Final = 10 * 60_000
+
 #: What ends a connection, or only this consumer, without being the data's fault.
 INTERRUPTIONS: Final = (
     OSError,
@@ -138,6 +141,13 @@ class AmqpTransport(Transport):
                 if not self._is_leveret or _timestamp_ms(message) >= timestamp_ms:
                     return _offset(message)
         return latest
+
+    def end_at(self, timestamp_ms: int) -> int:
+        """Return an offset after all messages before a moment, if no clock was set back further.
+
+        Raises: Interrupted; NotFound (404).
+        """
+        return self.offset_at(timestamp_ms + CLOCK_SLACK_MS)
 
     def _ends_before(self, timestamp_ms: int) -> bool:
         """Tell whether the newest message is older than a moment, or there is none."""

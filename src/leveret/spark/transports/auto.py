@@ -86,6 +86,10 @@ class AutoTransport(Transport):
         """Return the first offset at or after a moment.  Raises: Interrupted; NotFound (404)."""
         return self.chosen().offset_at(timestamp_ms)
 
+    def end_at(self, timestamp_ms: int) -> int:
+        """Return an offset after all before a moment.  Raises: Interrupted; NotFound (404)."""
+        return self.chosen().end_at(timestamp_ms)
+
     def mean_bytes(self, start: int, end: int) -> float:
         """Return the mean size of bodies of a range.  Raises: Interrupted; NotFound (404)."""
         return self.chosen().mean_bytes(start, end)

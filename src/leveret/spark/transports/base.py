@@ -80,6 +80,13 @@ class Transport(ABC):
         """
 
     @abstractmethod
+    def end_at(self, timestamp_ms: int) -> int:
+        """Return an offset from which on no message was taken before a moment; as small as known.
+
+        Raises: Interrupted; NotFound (404).
+        """
+
+    @abstractmethod
     def mean_bytes(self, start: int, end: int) -> float:
         """Return about how many bytes the body of a message in a range has; 0 of an empty one.
 

@@ -49,6 +49,10 @@ class BulkTransport(Transport):
         """Return the first offset at or after a moment.  Raises: Interrupted; NotFound (404)."""
         return self._link.json("/offset", timestamp=max(0, timestamp_ms))["offset"]
 
+    def end_at(self, timestamp_ms: int) -> int:
+        """Return the offset after the last before a moment.  Raises: Interrupted; NotFound."""
+        return self._link.json("/offset", before=max(0, timestamp_ms))["offset"]
+
     def mean_bytes(self, start: int, end: int) -> float:
         """Return the mean size of bodies in the first chunk.  Raises: Interrupted; NotFound."""
         if start < end:

@@ -56,6 +56,19 @@ class FilesTransport(Transport):
                     return int(chunk.offsets[np.argmax(late)])
         return stream.latest
 
+    def end_at(self, timestamp_ms: int) -> int:
+        """Return the offset after the last before a moment.  Raises: NotFound; OptionError."""
+        stream = self._stream()
+        for part in reversed(stream.parts):
+            if stream.begins_before(part, timestamp_ms):
+                chunk = self._chunk(part)
+                if chunk is None:
+                    return part.last + 1
+                early = np.flatnonzero(chunk.timestamps < timestamp_ms)
+                if len(early):
+                    return max(stream.earliest, int(chunk.offsets[early[-1]]) + 1)
+        return stream.earliest
+
     def mean_bytes(self, start: int, end: int) -> float:
         """Return the mean size of bodies in the first chunk.  Raises: NotFound; OptionError."""
         for part in self._stream().parts:
