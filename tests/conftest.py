@@ -20,9 +20,16 @@ hypothesis.settings.load_profile("default")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests of the marked folders."""
+    """Mark the tests of the marked folders, and say what stays together on one worker.
+
+    That is a file, for the sake of its fixtures, and all of Spark's, which begin because they take
+    the longest: a second session would cost more than it saves.
+    """
     tests = Path(__file__).parent
     for item in items:
-        folder = item.path.relative_to(tests).parts[0]
+        place = item.path.relative_to(tests)
+        folder = place.parts[0]
         if folder in MARKED_FOLDERS:
             item.add_marker(folder)
+        item.add_marker(pytest.mark.xdist_group(folder if folder == "spark" else str(place)))
+    items.sort(key=lambda item: item.get_closest_marker("spark") is None)

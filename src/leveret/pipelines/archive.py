@@ -46,9 +46,20 @@ CHECKPOINT: Final = "_checkpoint"
 BATCH_RECORDS: Final = 1_000_000
 
 #: Batches of one run whose progress is kept to be counted.
-_PROGRESS_KEPT: Final = 1_000_000
-_PROGRESS_SETTING: Final = "spark.sql.streaming.numRecentProgressUpdates"
+_COUNTING: Final = {"spark.sql.streaming.numRecentProgressUpdates": "1000000"}
 
+#: A task writes to so many days (hours, streams) at once; for more it sorts its rows first.
+_WRITING: Final = {"spark.sql.maxConcurrentOutputFileWriters": "16"}
+
+#: Of columns whose values differ in each row, a dictionary is built only to be given up; the
+#: strongest compression of bodies costs more time than everything else.
+_PARQUET: Final = {
+    "parquet.enable.dictionary#body": "false",
+    "parquet.enable.dictionary#offset": "false",
+    "parquet.enable.dictionary#timestamp": "false",
+    "parquet.compression.codec.zstd.level": "1",
+    "parquet.compression.codec.zstd.bufferPool.enabled": "true",
+}
 
 #: What an archive can be, and how finely it is filed.
 FORMATS: Final = ("parquet", *LAKES)
@@ -98,7 +109,7 @@ def archive(
     archive's; ImportError without the format's package; StreamingQueryException, whose text holds
     the cause.
     """
-    with _counting(spark):
+    with _set(spark, _COUNTING):
         query = start_archive(
             spark,
             uri,
@@ -158,12 +169,14 @@ def start_archive(
     if format == "parquet":
         _check_checkpoint(spark, str(path), kept, there=_exists(spark, f"{path}/_spark_metadata"))
         writer = rows.writeStream.format("parquet").partitionBy(*columns)
-        writer = writer.option("path", str(path)).option("compression", compression)
+        writer = writer.options(path=str(path), compression=compression, **_PARQUET)
     else:
         writer = _to_lake(spark, rows, lake, kept)
     writer = writer.queryName(f"leveret archive {_title(stream)}").outputMode("append")
     chosen = dict(trigger or {"processingTime": "1 minute"})
-    return writer.option("checkpointLocation", kept).trigger(**chosen).start()  # type: ignore[arg-type]  # one of its overloads
+    writer = writer.option("checkpointLocation", kept).trigger(**chosen)  # type: ignore[arg-type]  # one of its overloads
+    with _set(spark, _WRITING):
+        return writer.start()
 
 
 def _to_lake(
@@ -236,14 +249,16 @@ def _exists(spark: SparkSession, path: str) -> bool:
 
 
 @contextmanager
-def _counting(spark: SparkSession) -> Iterator[None]:
-    """Have a query that starts meanwhile keep the progress of all its batches."""
-    before = spark.conf.get(_PROGRESS_SETTING, "100")
-    spark.conf.set(_PROGRESS_SETTING, str(_PROGRESS_KEPT))
+def _set(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Have settings that a query which starts meanwhile goes by to its end."""
+    before = {name: spark.conf.get(name) for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
     try:
         yield
     finally:
-        spark.conf.set(_PROGRESS_SETTING, str(before))
+        for name, old in before.items():
+            spark.conf.set(name, str(old))
 
 
 def _result(query: StreamingQuery, path: str, stream: str | Sequence[str]) -> ArchiveResult:
