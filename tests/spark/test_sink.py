@@ -40,6 +40,7 @@ def copy(source: DataFrame, target: LiveStream, checkpoint: Path, **more: str) -
         source.writeStream.format("leveret")
         .options(**target.options, **more)
         .option("checkpointLocation", str(checkpoint))
+        .queryName(f"copy to {target.name}")
         .trigger(availableNow=True)
         .start()
     )

@@ -49,6 +49,7 @@ def test_what_is_not_said_is_the_default() -> None:
 
 def test_names_come_in_any_case_and_sparks_own_are_passed_over() -> None:
     raw = {"URI": URI, "routingkey": "k", "Exchange": "e", "checkpointLocation": "/data/c"}
+    raw["queryName"] = "q"
     said = parse_write_options(raw)
     assert (said.exchange, said.routing_key) == ("e", "k")
 

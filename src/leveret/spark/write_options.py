@@ -27,7 +27,7 @@ DEDUP: Final = ("auto", "staged", "rows", "none")
 DESTINATIONS: Final = ("exchange", "stream", "queue")
 
 #: What Spark puts among the options itself.
-_SPARKS_OWN: Final = frozenset({"checkpointlocation"})
+_SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname"})
 
 #: Names of publishers and sinks end in a partition's number, and a staging queue's in more.
 _OWN_NAME_BYTES_MAX: Final = 128
