@@ -99,9 +99,22 @@ def trigger(given: Mapping[str, Any]) -> Any:
     return {"availableNow": True} if given["mode"] == "finish" else {"processingTime": "0 seconds"}
 
 
+def wait_begun(query: StreamingQuery) -> None:
+    """Wait until a query has told of a batch or ended.
+
+    Spark 4.3 puts the same settings into one map when queries of a Python source start, without a
+    lock: two at once can break the map, and then no task of the session can be sent any more.
+    """
+    while query.isActive and query.lastProgress is None:
+        time.sleep(LOOK_SECONDS)
+
+
 def supervise(spark: SparkSession, given: Mapping[str, Any]) -> None:
     """Run the queries; one that failed is started again.  Raises: RuntimeError after too often."""
-    queries = {name: STARTS[name](spark, given) for name in given["jobs"]}
+    queries: dict[str, StreamingQuery] = {}
+    for name in given["jobs"]:
+        queries[name] = STARTS[name](spark, given)
+        wait_begun(queries[name])
     failures = dict.fromkeys(queries, 0)
     while queries:
         for name, query in [*queries.items()]:

@@ -282,15 +282,15 @@ def test_a_broker_without_http_is_read_over_amqp(tmp_path: Path, name: str) -> N
             way.latest()
 
 
-def test_a_listener_that_does_not_answer_is_not_asked_again(
-    stream: LiveStream, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(auto, "_silent", {})
+def test_a_listener_that_does_not_answer_is_not_asked_again(stream: LiveStream) -> None:
+    silence: auto.Silence = {}
+    given = stream.options | {"transport": "auto"}
+    nobody = parse_options(given | {"httpUri": "http://127.0.0.1:1"})
     made = stream.publish_numbers(0, 10)
-    with transport(stream, transport="auto", httpUri="http://127.0.0.1:1") as way:
+    with AutoTransport(nobody, stream.name, ROW, silence) as way:
         assert bodies([*way.read(0, 10)]) == made
         assert chosen(way) is AmqpTransport
-    with transport(stream, transport="auto") as way:
+    with AutoTransport(parse_options(given), stream.name, ROW, silence) as way:
         assert chosen(way) is AmqpTransport
 
 

@@ -21,8 +21,7 @@ from leveret.client import BasicProperties, Timestamp
 from leveret.errors import SyntaxFault
 from leveret.message import Address, Message
 from leveret.session.own_headers import own_headers
-from leveret.spark import chunks
-from leveret.spark.chunks import ChunkBatchBuilder, Pieces, StoredChunk
+from leveret.spark.chunks import ROWS_PER_DISTINCT, ChunkBatchBuilder, Pieces, StoredChunk
 from leveret.spark.columns import BatchBuilder
 from leveret.spark.property_columns import find_properties
 from leveret.spark.schema import PROPERTIES, ROW
@@ -142,9 +141,17 @@ def stored(messages: Sequence[Message], first: int = 0) -> bytes:
     return builder.build()
 
 
-def read(data: Sequence[bytes], start: int, end: int, schema: StructType = ROW) -> list[Piece]:
+def read(
+    data: Sequence[bytes],
+    start: int,
+    end: int,
+    schema: StructType = ROW,
+    rows_per_distinct: int = ROWS_PER_DISTINCT,
+    **limits: int,
+) -> list[Piece]:
     """Return the pieces of a range."""
-    pieces = Pieces(ChunkBatchBuilder(STREAM, schema), start, end)
+    builder = ChunkBatchBuilder(STREAM, schema, rows_per_distinct=rows_per_distinct)
+    pieces = Pieces(builder, start, end, **limits)
     found = [piece for chunk in data for piece in pieces.feed(chunk)]
     return [*found, *pieces.flush()]
 
@@ -179,9 +186,7 @@ def test_a_chunk_equals_the_rows_built_one_by_one(
     stored_chunks = [stored(messages[low:high], low) for low, high in itertools.pairwise(edges)]
     start = data.draw(st.integers(0, len(messages)))
     end = data.draw(st.integers(start, len(messages)))
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(chunks, "ROWS_PER_DISTINCT", rows_per_distinct)
-        pieces = read(stored_chunks, start, end, schema)
+    pieces = read(stored_chunks, start, end, schema, rows_per_distinct)
     assert rows(pieces) == expected_rows(messages, start, end, schema)
     builder = BatchBuilder(STREAM, schema)
     assert all(piece.batch.schema.equals(builder.schema) for piece in pieces)
@@ -224,14 +229,13 @@ def offsets(pieces: Sequence[Piece]) -> list[list[int]]:
     return [piece.batch.column("offset").to_pylist() for piece in pieces]
 
 
-def test_rows_of_many_chunks_make_one_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_of_many_chunks_make_one_batch() -> None:
     messages = plain(100)
     data = [stored(messages[at : at + 10], at) for at in range(0, 100, 10)]
-    monkeypatch.setattr(chunks, "SPARK_BATCH_RECORDS", 35)
-    found = offsets(read(data, 3, 97))
+    found = offsets(read(data, 3, 97, records_max=35))
     assert found == [list(range(3, 40)), list(range(40, 80)), list(range(80, 97))]
-    monkeypatch.setattr(chunks, "SPARK_BATCH_BYTES", 9 * 15)
-    assert [len(numbers) for numbers in offsets(read(data, 0, 100))] == [20] * 5
+    found = offsets(read(data, 0, 100, records_max=35, bytes_max=9 * 15))
+    assert [len(numbers) for numbers in found] == [20] * 5
 
 
 def test_a_gap_ends_a_piece() -> None:

@@ -152,7 +152,14 @@ class Part:
 class ChunkBatchBuilder:
     """Makes record batches of one schema from rows of chunks of one stream."""
 
-    def __init__(self, stream: str, schema: StructType, partition: int = 0) -> None:
+    def __init__(
+        self,
+        stream: str,
+        schema: StructType,
+        partition: int = 0,
+        rows_per_distinct: int = ROWS_PER_DISTINCT,
+    ) -> None:
+        self._rows_per_distinct = rows_per_distinct
         self.schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
 
         def of(names: tuple[str, ...]) -> BatchBuilder | None:
@@ -180,7 +187,7 @@ class ChunkBatchBuilder:
     def decoded(self, raw: pa.Array) -> dict[str, pa.Array]:
         """Return the columns that are made of an array of property bytes."""
         encoded = raw.dictionary_encode()
-        if ROWS_PER_DISTINCT * len(encoded.dictionary) > len(raw):
+        if self._rows_per_distinct * len(encoded.dictionary) > len(raw):
             found = find_properties(raw)
             if found is not None:
                 return self._walked(found)
@@ -277,9 +284,18 @@ def _text(raw: bytes) -> str:
 class Pieces:
     """One pass over a range of offsets: chunks become pieces of consecutive offsets."""
 
-    def __init__(self, builder: ChunkBatchBuilder, start: int, end: int) -> None:
+    def __init__(
+        self,
+        builder: ChunkBatchBuilder,
+        start: int,
+        end: int,
+        records_max: int = SPARK_BATCH_RECORDS,
+        bytes_max: int = SPARK_BATCH_BYTES,
+    ) -> None:
         self._builder = builder
         self._end = end
+        self._records_max = records_max
+        self._bytes_max = bytes_max
         #: The offset from which on rows are wanted.
         self.position = start
         self._start = start
@@ -306,7 +322,7 @@ class Pieces:
             self._records += end - start
             self._bytes += chunk.body_bytes(start, end)
             self.position = first + end - start
-            if self._records >= SPARK_BATCH_RECORDS or self._bytes >= SPARK_BATCH_BYTES:
+            if self._records >= self._records_max or self._bytes >= self._bytes_max:
                 yield from self.flush()
 
     def flush(self) -> Iterator[Piece]:

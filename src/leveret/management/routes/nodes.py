@@ -40,6 +40,7 @@ def _node(request: web.Request) -> Row:
         "io_sync_avg_time": round(io.sync_ms, 4),
         "records_written": int(io.records),
         "records_per_sync": round(io.records_per_sync, 2),
+        "events_dropped": 0 if turn.events is None else int(turn.events.dropped),
         "store_damages": int(damage.places),
         "store_damages_known": int(damage.known),
         "store_records_lost": int(damage.records_lost),

@@ -26,14 +26,18 @@ log = logging.getLogger("leveret.spark")
 #: How long a broker whose HTTP listener did not answer is not asked again by this process.
 SILENT_SECONDS: Final = 60.0
 
-#: Until when brokers are not asked again.
-_silent: dict[tuple[str, int], float] = {}
+#: Until when brokers (host, port) are not asked again.
+Silence = dict[tuple[str, int], float]
+_silence: Silence = {}
 
 
 class AutoTransport(Transport):
     """A transport that another one does the work of."""
 
-    def __init__(self, options: Options, stream: str, schema: StructType) -> None:
+    def __init__(
+        self, options: Options, stream: str, schema: StructType, silence: Silence = _silence
+    ) -> None:
+        self._silence = silence
         self._options = options
         self._stream = stream
         self._schema = schema
@@ -49,7 +53,7 @@ class AutoTransport(Transport):
         parameters = self._options.parameters()
         place = parameters.host, parameters.port
         amqp = AmqpTransport(self._options, self._stream, self._schema)
-        if time.monotonic() < _silent.get(place, 0):
+        if time.monotonic() < self._silence.get(place, 0):
             return amqp
         bulk = BulkTransport(self._options, self._stream, self._schema)
         try:
@@ -61,7 +65,7 @@ class AutoTransport(Transport):
             # Where the broker is away altogether, nothing is to be chosen yet.
             amqp.bounds()
             log.warning("stream %r: no bulk transport: %s", self._stream, error)
-            _silent[place] = time.monotonic() + SILENT_SECONDS
+            self._silence[place] = time.monotonic() + SILENT_SECONDS
         else:
             return bulk
         return amqp
