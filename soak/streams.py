@@ -20,8 +20,8 @@ DEDUPS: Final = ("staged", "rows")
 #: A kill comes so long after a batch was committed: somewhere in the next.
 SECONDS: Final = (0.0, 1.0)
 
-#: The first kills of a driver wait for its queries, which then have run so many batches.
-BATCHES: Final = 2
+#: Between two kills each query has committed at least so many batches.
+BATCHES: Final = 1
 
 Kill = Callable[[World, random.Random], None]
 

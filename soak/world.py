@@ -134,19 +134,21 @@ class World:
 
     def batches(self) -> int:
         """Return how many batches all queries have committed."""
-        return sum(
-            max((int(path.name) + 1 for path in self._commits(job)), default=0) for job in self.jobs
-        )
+        return sum(map(self._committed, self.jobs))
 
-    def _commits(self, job: str) -> list[Path]:
-        directory = self.place / job / "commits"
-        return [path for path in directory.glob("*") if path.name.isdigit()]
+    def _committed(self, job: str) -> int:
+        """Return how many batches a query has committed."""
+        names = (path.name for path in (self.place / job / "commits").glob("*"))
+        return max((int(name) + 1 for name in names if name.isdigit()), default=0)
 
     def wait_for_batches(self, count: int) -> None:
-        """Wait until each query has gone on.  Raises: SoakError when none does."""
-        goal = self.batches() + count
+        """Wait until each query has committed so many more.  Raises: SoakError when one does not.
+
+        Each: Spark refuses a checkpoint whose first batch was killed while it was written.
+        """
+        goals = {job: self._committed(job) + count for job in self.jobs}
         deadline = time.monotonic() + PROGRESS_SECONDS_MAX
-        while self.batches() < goal:
+        while any(self._committed(job) < goal for job, goal in goals.items()):
             if self._driver is None or self._driver.poll() is not None:
                 raise SoakError(f"the driver has ended: {self.tail()}")
             if time.monotonic() > deadline:

@@ -162,7 +162,6 @@ class Connection(Link):
         self.confirming: list[Channel] = []
         self.routes: dict[bytes, Route] = {}
         self.exclusive_queues: list[Queue] = []
-        #: What is at hand, for errors.
         self.fault_channel: Channel | None = None
         # Times (monotonic ms) and counters.
         self.now_ms: i64 = now_ms
