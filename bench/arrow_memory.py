@@ -13,10 +13,10 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from leveret.client import BasicProperties
+from leveret.limits import SPARK_BATCH_RECORDS
 from leveret.spark.columns import BatchBuilder
 from leveret.spark.schema import default_schema
 
-BATCH_ROWS: Final = 10_000
 BODY_BYTES: Final = 100
 
 
@@ -61,8 +61,8 @@ class ArrowMemoryReader(DataSourceReader):
         """Yield a share's rows."""
         if isinstance(partition, Share):
             whole = batch(self._schema.json())
-            for first in range(0, partition.rows, BATCH_ROWS):
-                yield whole.slice(0, min(BATCH_ROWS, partition.rows - first))
+            for first in range(0, partition.rows, SPARK_BATCH_RECORDS):
+                yield whole.slice(0, min(SPARK_BATCH_RECORDS, partition.rows - first))
 
 
 @cache
@@ -82,4 +82,4 @@ def batch(schema_json: str) -> pa.RecordBatch:
             self.headers: dict[str, object] = {"x-stream-timestamp": 1_795_000_000_000}
 
     schema = StructType.fromJson(json.loads(schema_json))
-    return BatchBuilder("stream", schema).build(0, [Row() for _ in range(BATCH_ROWS)])
+    return BatchBuilder("stream", schema).build(0, [Row() for _ in range(SPARK_BATCH_RECORDS)])

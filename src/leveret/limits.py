@@ -337,8 +337,9 @@ HTTP_WAIT_MS_MAX: Final = 60_000
 HTTP_CHUNKS_BYTES: Final = 16 * 1024 * 1024
 HTTP_CHUNKS_BYTES_MAX: Final = 1024 * 1024 * 1024
 
-#: A chunk is read and written in parts of this size: what an answer holds in memory.
-HTTP_WRITE_BYTES_MAX: Final = 262_144
+#: A chunk is read and written in parts of this size: what an answer holds in memory.  A full block
+#: of small messages is 0.4 MB and so goes in one (in two it costs the broker a quarter more).
+HTTP_WRITE_BYTES_MAX: Final = 524_288
 
 # -- backup ----------------------------------------------------------------------------------------
 
@@ -368,7 +369,7 @@ LAKE_FILES_OPEN_MAX: Final = 64
 
 #: An Arrow batch is closed at either of these (measured in rows/s: 1,000 a batch 2.0 M, 10,000
 #: 2.3 M, 50,000 2.7 M); one larger message makes a larger batch.
-SPARK_BATCH_RECORDS: Final = 10_000
+SPARK_BATCH_RECORDS: Final = 20_000
 SPARK_BATCH_BYTES: Final = 16 * 1024 * 1024
 
 #: Bytes of chunks that one request for a range of a stream asks for: a second's worth or less.

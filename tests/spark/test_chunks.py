@@ -192,6 +192,24 @@ def test_a_chunk_equals_the_rows_built_one_by_one(
     assert all(piece.batch.schema.equals(builder.schema) for piece in pieces)
 
 
+@given(
+    st.lists(st.tuples(PROPERTY_SETS, WORDS), min_size=1, max_size=2),
+    st.lists(st.tuples(st.integers(0, 1), st.integers(1, 12)), min_size=1, max_size=5),
+    st.integers(1, 8),
+)
+def test_what_the_rows_of_a_batch_have_in_common_is_not_that_of_the_batch_before(
+    kinds: list[tuple[BasicProperties, str]], turns: list[tuple[int, int]], records_max: int
+) -> None:
+    messages = []
+    for kind, count in turns:
+        properties, key = kinds[kind % len(kinds)]
+        message = Message(Address(b"e", key.encode()), properties.encode(), b"", 1, True)
+        messages += [message] * count
+    data = [stored([message], offset) for offset, message in enumerate(messages)]
+    pieces = read(data, 0, len(messages), records_max=records_max)
+    assert rows(pieces) == expected_rows(messages, 0, len(messages))
+
+
 @given(PROPERTY_SETS, st.lists(st.tuples(st.integers(0, 30), st.integers(0, 255)), max_size=2))
 def test_properties_that_are_malformed_are_not_walked_through(
     properties: BasicProperties, changes: list[tuple[int, int]]

@@ -2,8 +2,9 @@
 
 A chunk (`leveret.chunk`) lies in memory as it lay on the broker's disk.  Offsets, times and bodies
 become Arrow arrays over its own buffer; what repeats from message to message (addresses, property
-bytes) is decoded once for each distinct value and then taken by index.  Rows of several chunks
-make one batch, because Spark takes large batches faster.
+bytes) is decoded once for each distinct value and then taken by index, and what all rows have in
+common is made once and serves batch after batch.  Rows of several chunks make one batch, because
+Spark takes large batches faster.
 
 A chunk is checked by its digests, three calls in all.  Where the one over all messages does not
 check, each message is checked by its own, and those that are harmed are left out: they are missing,
@@ -122,6 +123,11 @@ class StoredChunk:
         `start` and `end` are offsets; each run is a first place and the one after the last.
         """
         low, high = (int(place) for place in np.searchsorted(self.offsets, (start, end)))
+        last = high - 1
+        # They ascend: without a gap the last is as far from the first as its place is.
+        if self.sound is None and low < high and self._distance(low, last) == last - low:
+            yield low, high
+            return
         places = np.arange(low, high) if self.sound is None else self.sound
         places = places[(places >= low) & (places < high)]
         if not len(places):
@@ -130,14 +136,18 @@ class StoredChunk:
         for run in np.split(places, breaks):
             yield int(run[0]), int(run[-1]) + 1
 
+    def _distance(self, first: int, last: int) -> int:
+        """Return how far the offsets at two places are from each other."""
+        return int(self.offsets[last]) - int(self.offsets[first])
+
 
 def _ends(sizes: npt.NDArray[np.uint32], total: int) -> npt.NDArray[np.int32]:
     """Return 0 and the running sums of sizes that add up to `total`.  Raises: ChunkDamaged."""
-    ends = np.zeros(len(sizes) + 1, np.int64)
-    np.cumsum(sizes, out=ends[1:])
-    if int(ends[-1]) != total or total > np.iinfo(np.int32).max:
+    if int(sizes.sum(dtype=np.int64)) != total or total > np.iinfo(np.int32).max:
         raise ChunkDamaged("a chunk's lengths do not add up")
-    return ends.astype(np.int32)
+    ends = np.zeros(len(sizes) + 1, np.int32)
+    np.cumsum(sizes, out=ends[1:])
+    return ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,9 +172,11 @@ class ChunkBatchBuilder:
         self._rows_per_distinct = rows_per_distinct
         self.schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
 
-        def of(names: tuple[str, ...]) -> BatchBuilder | None:
+        def of(names: tuple[str, ...]) -> _Columns | None:
             fields = [field for field in schema.fields if field.name in names]
-            return BatchBuilder(stream, StructType(fields), partition) if fields else None
+            if not fields:
+                return None
+            return _Columns(BatchBuilder(stream, StructType(fields), partition))
 
         self._of_stream = of(_OF_STREAM)
         self._of_address = of(_OF_ADDRESS)
@@ -176,9 +188,9 @@ class ChunkBatchBuilder:
         columns = {field.name: _own(field, parts) for field in self.schema if field.name in _OWN}
         if self._of_stream is not None:
             count = sum(part.end - part.start for part in parts)
-            columns |= _repeated(self._of_stream, count)
+            columns |= self._of_stream.repeated(_Sample(_NO_PROPERTIES), count)
         if self._of_address is not None:
-            columns |= _taken(self._of_address, *_by_address(parts))
+            columns |= self._of_address.taken(*_by_address(parts))
         if self._of_headers is not None or self._of_properties is not None:
             columns |= self.decoded(_joined([p.chunk.properties(p.start, p.end) for p in parts]))
         arrays = [columns[field.name] for field in self.schema]
@@ -186,16 +198,21 @@ class ChunkBatchBuilder:
 
     def decoded(self, raw: pa.Array) -> dict[str, pa.Array]:
         """Return the columns that are made of an array of property bytes."""
+        columns: dict[str, pa.Array] = {}
+        if (common := _common(raw)) is not None:
+            for makes in (self._of_headers, self._of_properties):
+                if makes is not None:
+                    columns |= makes.repeated(_Sample(common), len(raw))
+            return columns
         encoded = raw.dictionary_encode()
         if self._rows_per_distinct * len(encoded.dictionary) > len(raw):
             found = find_properties(raw)
             if found is not None:
                 return self._walked(found)
-        columns: dict[str, pa.Array] = {}
         samples = [_Sample(distinct) for distinct in encoded.dictionary.to_pylist()]
-        for builder in (self._of_headers, self._of_properties):
-            if builder is not None:
-                columns |= _taken(builder, samples, encoded.indices)
+        for makes in (self._of_headers, self._of_properties):
+            if makes is not None:
+                columns |= makes.taken(samples, encoded.indices)
         return columns
 
     def _walked(self, found: PropertyColumns) -> dict[str, pa.Array]:
@@ -205,25 +222,60 @@ class ChunkBatchBuilder:
             encoded = found.headers().dictionary_encode()
             tables = encoded.dictionary.to_pylist()
             samples = [_Sample(_HEADERS_ONLY + t if t else _NO_PROPERTIES) for t in tables]
-            columns |= _taken(self._of_headers, samples, encoded.indices)
+            columns |= self._of_headers.taken(samples, encoded.indices)
         if self._of_properties is not None:
             for field in self._of_properties.schema:
                 columns[field.name] = found.struct(field.type)
         return columns
 
 
-def _repeated(builder: BatchBuilder, count: int) -> dict[str, pa.Array]:
-    """Return columns of which all messages have the same value."""
-    batch = builder.build(0, [_Sample(_NO_PROPERTIES)])
-    columns = zip(batch.schema.names, batch.columns, strict=True)
-    return {name: pa.repeat(column[0], count) for name, column in columns}
+class _Columns:
+    """Some columns of a batch, made of messages that stand for many."""
+
+    def __init__(self, builder: BatchBuilder) -> None:
+        self.schema: pa.Schema = builder.schema
+        self._builder = builder
+        # What all rows had in common the last time, and as many of them as were needed yet.
+        self._common: tuple[bytes, str, str] | None = None
+        self._repeated: dict[str, pa.Array] = {}
+        self._count = 0
+
+    def taken(self, samples: list[_Sample], places: pa.Array) -> dict[str, pa.Array]:
+        """Return columns whose rows are samples, each taken from its place."""
+        if len(samples) == 1:
+            return self.repeated(samples[0], len(places))
+        columns = self._of(samples)
+        return {name: _column_taken(column, places) for name, column in columns.items()}
+
+    def repeated(self, sample: _Sample, count: int) -> dict[str, pa.Array]:
+        """Return columns of so many rows that are all as the sample."""
+        common = sample.raw_properties, sample.exchange, sample.routing_key
+        if common != self._common or count > self._count:
+            places = pa.array(np.zeros(count, np.int8))
+            columns = self._of([sample])
+            self._repeated = {n: _column_taken(column, places) for n, column in columns.items()}
+            self._common, self._count = common, count
+        return {name: column.slice(0, count) for name, column in self._repeated.items()}
+
+    def _of(self, samples: list[_Sample]) -> dict[str, pa.Array]:
+        batch = self._builder.build(0, samples)
+        return dict(zip(batch.schema.names, batch.columns, strict=True))
 
 
-def _taken(builder: BatchBuilder, samples: list[_Sample], places: pa.Array) -> dict[str, pa.Array]:
-    """Return columns of samples, each row's taken from its place."""
-    batch = builder.build(0, samples)
-    columns = zip(batch.schema.names, batch.columns, strict=True)
-    return {name: _column_taken(column, places) for name, column in columns}
+def _common(raw: pa.Array) -> bytes | None:
+    """Return the bytes that all values of a binary array are, None where they differ."""
+    count = len(raw)
+    if not count or raw[0] != raw[count - 1]:
+        return None
+    ends = np.frombuffer(raw.buffers()[1], np.int32)[raw.offset : raw.offset + count + 1]
+    size = int(ends[1]) - int(ends[0])
+    if not bool((np.diff(ends) == size).all()):
+        return None
+    if not size:
+        return b""
+    whole = np.frombuffer(raw.buffers()[2], np.uint8)[int(ends[0]) : int(ends[-1])]
+    rows = whole.reshape(count, size)
+    return rows[0].tobytes() if bool((rows == rows[0]).all()) else None
 
 
 def _column_taken(column: pa.Array, places: pa.Array) -> pa.Array:
@@ -247,10 +299,11 @@ def _own(field: pa.Field, parts: list[Part]) -> pa.Array:
     if field.name == "offset":
         return pa.array(np.concatenate([p.chunk.offsets[p.start : p.end] for p in parts]))
     moments = np.concatenate([p.chunk.timestamps[p.start : p.end] for p in parts])
+    if moments.min() >= 0 and moments.max() <= MILLISECONDS_MAX:
+        return pa.array(moments * 1000).view(field.type)
     wrong = (moments < 0) | (moments > MILLISECONDS_MAX)
     micros = np.where(wrong, 0, moments) * 1000
-    mask = wrong if bool(wrong.any()) else None
-    return pa.array(micros, pa.int64(), mask=mask).view(field.type)
+    return pa.array(micros, pa.int64(), mask=wrong).view(field.type)
 
 
 def _by_address(parts: list[Part]) -> tuple[list[_Sample], pa.Array]:

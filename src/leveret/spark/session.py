@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import socket
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -30,11 +31,13 @@ COMMON: Final = {
 }
 
 #: One machine: nothing listens beyond loopback, few partitions do for a shuffle, and a heap of a
-#: few GB is collected by what leaves the most time to the work.
+#: few GB is collected by what leaves the most time to the work.  Python and the JVM talk over Unix
+#: sockets: over TCP each task waits 40 ms for an acknowledgement that is delayed.
 LOCAL: Final = {
     "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
+    "spark.python.unix.domain.socket.enabled": str(hasattr(socket, "AF_UNIX")).lower(),
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.shuffle.partitions": "4",
