@@ -56,6 +56,7 @@ chaos: .venv/.built ## kills, power cuts and damage on real processes, with a sc
 
 soak: .venv/.built .venv/.spark ## Spark's driver, workers and the broker killed while streams are read and written (ARGS="--share 0.1")
 	.venv/bin/python -m soak.run $(ARGS)
+	.venv/bin/python -m soak.cluster
 	.venv/bin/python $(PIP) install 'pyspark[pipelines]>=4.2,<4.4'
 	.venv/bin/python -m soak.declarative
 
