@@ -75,4 +75,4 @@ def test_the_table() -> None:
     text = table([GOOD, replace(GOOD, name="sink", note="by rows")])
     assert text.splitlines()[1].endswith("holds")
     assert text.splitlines()[2].endswith("holds: by rows")
-    assert text.endswith("10 kills; nothing broken")
+    assert text.endswith("2 places counted; nothing broken")
