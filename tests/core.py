@@ -28,7 +28,7 @@ from leveret.broker.turn import ChunkReader, ChunkWanted, Link
 from leveret.broker.users import User, hash_password
 from leveret.broker.vhost import Vhost
 from leveret.clock import ManualClock
-from leveret.limits import OUTPUT_BYTES_HIGH
+from leveret.limits import INPUT_BYTES_HELD_MAX, OUTPUT_BYTES_HIGH
 from leveret.session.connection import Connection
 from leveret.session.settings import Authenticator, SessionSettings, Tokens
 from leveret.session.settings import Peer as PeerAddress
@@ -246,6 +246,8 @@ class Node:
             listed = turn.dispatchers or turn.woken or turn.wanted
             spills = self.spill.waits and not self.hold_spill
             if not (turn.resume or listed or spills):
+                for peer in self.peers.values():
+                    peer.check_read()
                 return
         raise AssertionError("the core does not rest")
 
@@ -425,6 +427,8 @@ class Peer:
         self.node = node
         self.capabilities = capabilities
         self.reads = True
+        #: Whether the shell reads the socket, as it found when it last looked.
+        self.is_read = True
         #: Bytes that wait for a peer that does not read.
         self.waiting = b""
         self.heard: list[Heard] = []
@@ -443,6 +447,7 @@ class Peer:
         """Have the broker receive bytes and do what follows from them at once."""
         self.connection.receive(b"".join(parts), self.node.now())
         self.node.run()
+        self.is_read = not self._holds
 
     def login(
         self,
@@ -501,6 +506,17 @@ class Peer:
             self.lose()
         else:
             connection.flushed(self.full)
+            self.is_read = not self._holds
+
+    @property
+    def _holds(self) -> bool:
+        """Whether the session is halted with so much input that no more is to be read."""
+        connection = self.connection
+        return bool(connection.halted) and connection.reader.held() > INPUT_BYTES_HELD_MAX
+
+    def check_read(self) -> None:
+        """Check that the shell was told to look when it can read the socket again."""
+        assert self.is_read or self._holds, "nobody reads this socket any more"
 
     @property
     def full(self) -> bool:
@@ -513,6 +529,7 @@ class Peer:
         self._read()
         self.connection.flushed(False)
         self.node.run()
+        self.is_read = not self._holds
 
     def lose(self) -> None:
         """Lose the socket."""

@@ -174,6 +174,29 @@ def test_a_transaction_counts_when_it_is_committed(node: Node) -> None:
     assert node.vhost.queue("q", None).ready_count() == count
 
 
+# -- what queues have no memory for ----------------------------------------------------------------
+
+
+def test_a_publisher_stands_still_while_too_much_is_to_be_written(node: Node) -> None:
+    """Its socket is read again by itself, though nothing is to be sent to it then."""
+    node.hold_spill = True
+    peer = node.connect()
+    peer.declare("s", arguments={"x-queue-type": "stream"})
+    one = publish(1, "", "s", bytes(1024 * KIB), delivery_mode=2)
+    while not peer.connection.halted:
+        peer.send(one)
+        node.sync()
+    # The next one is here but for its end.
+    peer.send(one[:-100])
+    before = peer.connection.published
+    assert not peer.is_read
+    assert node.write_batch()
+    node.run()
+    assert not peer.connection.halted
+    peer.send(one[-100:])
+    assert peer.connection.published == before + 1
+
+
 # -- the memory alarm ------------------------------------------------------------------------------
 
 
@@ -219,6 +242,16 @@ def test_without_the_capability_a_publisher_is_halted_in_silence(small: Node) ->
     assert peer.take() == []
     drain(small)
     assert peer.names() == ["basic.qos-ok"]
+
+
+@pytest.mark.parametrize("capable", [True, False])
+def test_the_socket_is_read_again_when_the_alarm_ends(small: Node, capable: bool) -> None:
+    peer = alarmed(small, **{"connection.blocked": capable})
+    part = publish(1, "", "q", bytes(400 * KIB))[:-100]
+    peer.send(part)
+    assert not peer.is_read
+    drain(small)
+    assert peer.is_read
 
 
 def test_who_does_not_publish_is_not_blocked(small: Node) -> None:

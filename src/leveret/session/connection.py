@@ -484,6 +484,7 @@ class Connection(Link):
         """Parse on: what queues had no memory for is written."""
         if self.halted & HALT_SPILL:
             self.halted &= ~HALT_SPILL
+            self.wake()
             self.run()
 
     def alarm(self, blocked: bool, reason: str) -> None:
