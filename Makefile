@@ -28,7 +28,7 @@ SLOW := crash or differential or interop or spark
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
-setup: .venv/.built .venv/.spark .venv-pure/.built ## build and install both builds
+setup: .venv/.built .venv/.spark .venv/.classes .venv-pure/.built ## build and install both builds
 
 demo: .venv/.built .venv/.spark ## broker, crash, streams and Spark on real log lines (ARGS="--input DIR")
 	.venv/bin/leveret demo $(ARGS)
@@ -92,6 +92,12 @@ clean: ## remove what the targets made
 	@echo ".venv: installing PySpark and a Java (450 MB, once)"
 	@.venv/bin/python tools/requirements.py spark jdk delta iceberg > .venv/requirements-spark.txt
 	@.venv/bin/python $(PIP) install -r .venv/requirements-spark.txt
+	@touch $@
+
+# Tests and jobs start a JVM again and again: sooner with its classes at hand (170 MB, once).
+.venv/.classes: .venv/.spark .venv/.built
+	@echo ".venv: keeping the classes of Spark's JVM"
+	@.venv/bin/python -m leveret.spark.class_data > .venv/classes.log 2>&1 || { cat .venv/classes.log; exit 1; }
 	@touch $@
 
 .venv/.built: .venv/.deps $(SOURCES)

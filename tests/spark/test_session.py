@@ -6,11 +6,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
 import leveret.spark
+from leveret.spark.class_data import class_data_options, class_data_path
 from leveret.spark.session import cache_dir
 
 
@@ -31,6 +33,28 @@ def test_spark_home_has_no_zipped_python(spark: SparkSession) -> None:
     home = Path(os.environ["SPARK_HOME"])
     assert (home / "bin" / "spark-submit").exists()
     assert not (home / "python").exists()
+
+
+def test_a_jvm_takes_its_classes_from_the_disk_if_they_are_there(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    place = class_data_path(Path(os.environ["SPARK_HOME"]), Path(os.environ["JAVA_HOME"]))
+    jvm: Any = spark._jvm  # noqa: SLF001  no other way to ask
+    arguments = jvm.java.lang.management.ManagementFactory.getRuntimeMXBean().getInputArguments()
+    assert (f"-XX:SharedArchiveFile={place}" in arguments) == place.is_file()
+    assert class_data_options(tmp_path / "none.jsa") == ""
+    (tmp_path / "two words.jsa").touch()
+    assert class_data_options(tmp_path / "two words.jsa") == ""
+
+
+def test_another_java_has_classes_of_its_own(tmp_path: Path) -> None:
+    homes = [tmp_path / "a", tmp_path / "b"]
+    for home in homes:
+        home.mkdir()
+        (home / "release").write_text("JAVA_VERSION=17")
+    first, second = (class_data_path(tmp_path, home) for home in homes)
+    (homes[0] / "release").write_text("JAVA_VERSION=17.0.1")
+    assert len({first, second, class_data_path(tmp_path, homes[0])}) == 3
 
 
 def test_the_cache_is_the_users_or_else_temporary(

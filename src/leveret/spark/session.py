@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from leveret.spark.class_data import class_data_options, class_data_path
 from leveret.spark.java import find_java_home
 
 if TYPE_CHECKING:
@@ -30,11 +31,13 @@ COMMON: Final = {
     "spark.sql.python.filterPushdown.enabled": "true",
 }
 
+JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
+
 #: One machine: nothing listens beyond loopback, few partitions do for a shuffle, and a heap of a
 #: few GB is collected by what leaves the most time to the work.  Python and the JVM talk over Unix
 #: sockets: over TCP each task waits 40 ms for an acknowledgement that is delayed.
 LOCAL: Final = {
-    "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
+    JAVA_OPTIONS: "-XX:+UseParallelGC",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.python.unix.domain.socket.enabled": str(hasattr(socket, "AF_UNIX")).lower(),
@@ -46,7 +49,7 @@ LOCAL: Final = {
 #: Short runs on a local disk, such as tests: a JVM that starts soon instead of one that runs fast
 #: for long, and checkpoints by plain renames (a streaming batch 151 -> 94 ms).
 FAST: Final = {
-    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto",
+    JAVA_OPTIONS: "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing."
@@ -78,12 +81,14 @@ def session(
         raise ImportError(f"{error}: install PySpark by pip install 'leveret[spark]'") from error
 
     local = master is not None and master.startswith("local")
-    _prepare_environment(local)
+    class_data = _prepare_environment(local)
     settings = dict(COMMON)
     if local:
         settings |= LOCAL | {"spark.driver.memory": memory}
     if fast:
         settings |= FAST
+    if class_data is not None:
+        settings[JAVA_OPTIONS] = settings.get(JAVA_OPTIONS, "") + class_data_options(class_data)
     settings |= config or {}
     builder = SparkSession.builder.appName(app_name)
     if master is not None:
@@ -93,19 +98,26 @@ def session(
     return builder.getOrCreate()
 
 
-def _prepare_environment(local: bool) -> None:
-    """Set what Spark reads from the environment, unless the user has."""
+def _prepare_environment(local: bool) -> Path | None:
+    """Set what Spark reads from the environment, unless the user has.
+
+    Return where the JVM that is to be started may find its classes, for one that we know well.
+    """
     # Otherwise a worker runs the system's python3, which may have neither pyarrow nor us.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     if "PYSPARK_GATEWAY_PORT" in os.environ:
-        return  # spark-submit has started the JVM
+        return None  # spark-submit has started the JVM
     cache = cache_dir()
-    os.environ["JAVA_HOME"] = str(find_java_home(cache))
-    if local:
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        if "SPARK_HOME" not in os.environ:
-            os.environ["SPARK_HOME"] = str(_overlay(cache))
+    java_home = find_java_home(cache)
+    os.environ["JAVA_HOME"] = str(java_home)
+    if not local:
+        return None
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    ours = overlay(cache)
+    if os.environ.setdefault("SPARK_HOME", str(ours)) != str(ours):
+        return None
+    return class_data_path(ours, java_home)
 
 
 def cache_dir() -> Path:
@@ -119,7 +131,7 @@ def cache_dir() -> Path:
     return path
 
 
-def _overlay(cache: Path) -> Path:
+def overlay(cache: Path) -> Path:
     """Return a SPARK_HOME without Spark's zipped Python, so that workers import the installed one.
 
     The zip holds no compiled modules: a worker starts in 1.5 s from it and in 0.4 s without.
@@ -129,9 +141,9 @@ def _overlay(cache: Path) -> Path:
     home = Path(pyspark.__file__).parent
     # Each installation has its own, so that no link is ever changed under a JVM that runs by it.
     tag = hashlib.sha256(str(home).encode()).hexdigest()[:12]
-    overlay = cache / f"spark-{pyspark.__version__}-{tag}"
-    overlay.mkdir(parents=True, exist_ok=True)
+    path = cache / f"spark-{pyspark.__version__}-{tag}"
+    path.mkdir(parents=True, exist_ok=True)
     for name in ("bin", "jars", "sbin"):
         with contextlib.suppress(FileExistsError):
-            (overlay / name).symlink_to(home / name)
-    return overlay
+            (path / name).symlink_to(home / name)
+    return path

@@ -1,0 +1,114 @@
+"""Spark's classes as a JVM has loaded and checked them, kept on the disk for the next start.
+
+    python -m leveret.spark.class_data
+
+runs a small session once and has its JVM write them down (170 MB, some 15 s).  Later sessions of
+`leveret.spark.session` on this machine map that file, and start and run their first query in two
+thirds of the time.  A file belongs to one installation of Spark and one Java; a JVM that cannot use
+it says nothing and starts as without.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+#: How long a JVM may take to write.
+SECONDS_MAX: Final = 600.0
+
+
+def class_data_path(spark_home: Path, java_home: Path) -> Path:
+    """Return where the classes of one Spark on one Java lie, or would."""
+    real = java_home.resolve()
+    release = real / "release"
+    told = release.read_bytes() if release.is_file() else b""
+    tag = hashlib.sha256(bytes(real) + b"\0" + told).hexdigest()[:12]
+    return spark_home / f"classes-{tag}.jsa"
+
+
+def class_data_options(path: Path) -> str:
+    """Return the JVM's options that use what lies at a path; none where nothing does."""
+    # Spark cuts its options at blanks.
+    if not path.is_file() or " " in str(path):
+        return ""
+    return f" -XX:SharedArchiveFile={path} -Xlog:cds=off -Xlog:cds+dynamic=off"
+
+
+def make(path: Path) -> None:
+    """Run a small session and have its JVM write its classes down.  Raises: RuntimeError."""
+    import leveret.spark
+    from leveret.spark.session import FAST, JAVA_OPTIONS
+
+    # Written beside it first: a JVM may map the old one meanwhile.
+    fresh = path.with_suffix(f".{os.getpid()}")
+    options = f"{FAST[JAVA_OPTIONS]} -XX:ArchiveClassesAtExit={fresh}"
+    spark = leveret.spark.session(
+        "leveret classes",
+        master="local[2]",
+        fast=True,
+        config={
+            JAVA_OPTIONS: f"{options} -Xlog:disable",
+            "spark.log.level": "ERROR",
+        },
+    )
+    jvm = spark.sparkContext._gateway.proc  # type: ignore[union-attr]  # noqa: SLF001  it wrote the file when it has ended
+    with tempfile.TemporaryDirectory(prefix="leveret-") as scratch:
+        _use(spark, scratch)
+    spark.stop()
+    jvm.stdin.close()
+    jvm.wait(SECONDS_MAX)
+    if not fresh.is_file():
+        raise RuntimeError("the JVM wrote no classes down")
+    fresh.replace(path)
+
+
+def _use(spark: SparkSession, scratch: str) -> None:
+    """Do a little of what reads, writes and jobs do."""
+    from pyspark.sql import functions as f
+
+    def same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return batches
+
+    rows = spark.range(100).withColumn("key", f.col("id") % 3)
+    rows = rows.mapInArrow(same, rows.schema)
+    rows.write.partitionBy("key").parquet(f"{scratch}/rows")
+    found = spark.read.parquet(f"{scratch}/rows")
+    found.groupBy("key").agg(f.count("*"), f.max("id")).orderBy("key").collect()
+    query = (
+        spark.readStream.schema(found.schema)
+        .parquet(f"{scratch}/rows")
+        .writeStream.format("parquet")
+        .options(path=f"{scratch}/out", checkpointLocation=f"{scratch}/checkpoint")
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+
+
+def main() -> int:
+    """Make it for this machine, unless it is there or Spark is none that we have set up."""
+    from leveret.spark.java import find_java_home
+    from leveret.spark.session import cache_dir, overlay
+
+    if "SPARK_HOME" in os.environ:
+        sys.stdout.write("SPARK_HOME is set: its classes are left alone\n")
+        return 0
+    cache = cache_dir()
+    path = class_data_path(overlay(cache), find_java_home(cache))
+    if not path.is_file():
+        make(path)
+    sys.stdout.write(f"{path}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
