@@ -4,8 +4,8 @@
 
 The same source and sink as in local mode, whose tasks run in executors: a stream is read in one
 batch, archived by a streaming query and written through the sink, and a queue is taken through a
-spool that all see.  Tasks must have run in each executor, over connections that it opened itself,
-and every number that was published must be there once.
+spool that all see.  Tasks must have run in each executor, and every number that was published
+must be there once.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ TASKS: Final = 8
 EXECUTORS: Final = 2
 LISTENING: Final = re.compile(r"Starting Spark master at (spark://\S+)")
 REGISTERED: Final = re.compile(r"Successfully registered with master (\S+)")
-START_SECONDS_MAX: Final = 120.0
+WAIT_SECONDS_MAX: Final = 120.0
 LOOK_SECONDS: Final = 0.2
 
 STREAM: Final = {"x-queue-type": "stream"}
@@ -66,7 +66,7 @@ def daemon(log: Path, kind: str, until: re.Pattern[str], *arguments: str) -> Ite
             stderr=output,
         )
     try:
-        deadline = time.monotonic() + START_SECONDS_MAX
+        deadline = time.monotonic() + WAIT_SECONDS_MAX
         while (found := until.search(log.read_text(errors="replace"))) is None:
             if process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"{kind} does not come up: {log.read_text()[-2000:]}")
@@ -138,10 +138,13 @@ def run(spark: SparkSession, uri: str, place: Path) -> None:
 
 
 def wait_handed_on(uri: str) -> None:
-    """Wait until a committed batch has gone on to its stream."""
+    """Wait until a committed batch has gone on to its stream.  Raises: RuntimeError."""
+    deadline = time.monotonic() + WAIT_SECONDS_MAX
     with blocking.connect(uri) as connection:
         channel = connection.channel()
         while channel.queue_declare("out", passive=True).message_count < MESSAGES:
+            if time.monotonic() > deadline:
+                raise RuntimeError("the batch does not come to its stream")
             time.sleep(LOOK_SECONDS)
 
 
