@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import ClassVar, Final
 
+from leveret.limits import SHORT_STRING_BYTES_MAX
+
 
 class AmqpError(Exception):
     """An error with an AMQP reply code; `soft` ends the channel, else the connection ends.
@@ -34,6 +36,14 @@ class AmqpError(Exception):
     def reply_text(self) -> str:
         """The text that goes on the wire, as clients expect it: `NOT_FOUND - no queue 'q' …`."""
         return f"{self.name} - {self.text}" if self.text else self.name
+
+    @property
+    def short_text(self) -> str:
+        """As much of `reply_text` as fits a short string; what was cut ends as in RabbitMQ."""
+        raw = self.reply_text.encode("utf-8", "surrogateescape")
+        if len(raw) > SHORT_STRING_BYTES_MAX:
+            return raw[: SHORT_STRING_BYTES_MAX - 3].decode("utf-8", "ignore") + "..."
+        return raw.decode("utf-8", "ignore")
 
     def __str__(self) -> str:
         return f"{self.code} {self.reply_text}"

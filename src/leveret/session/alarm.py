@@ -49,7 +49,4 @@ def over(connection: Connection) -> None:
         connection.told_blocked = False
         connection.send(0, ConnectionUnblocked())
     if connection.halted & HALT_ALARM:
-        connection.halted &= ~HALT_ALARM
-        # The shell may not read the socket: it looks again, also when nothing is to be sent.
-        connection.wake()
-        connection.run()
+        connection.resume(HALT_ALARM)

@@ -32,7 +32,6 @@ from leveret.limits import (
     FRAME_OVERHEAD_BYTES,
     OUTPUT_BYTES_HIGH,
     OUTPUT_BYTES_MAX,
-    SHORT_STRING_BYTES_MAX,
     SPILL_BYTES_MAX,
     UNSYNCED_BYTES_MAX,
 )
@@ -82,14 +81,6 @@ if TYPE_CHECKING:
     from leveret.session.channel import Channel
     from leveret.session.settings import Authenticator, Peer, SessionSettings, Tokens
     from leveret.wire.method import Method
-
-
-def _short(text: str) -> str:
-    """Return as much of `text` as fits a short string; what was cut ends as in RabbitMQ."""
-    raw = text.encode("utf-8", "surrogateescape")
-    if len(raw) > SHORT_STRING_BYTES_MAX:
-        return raw[: SHORT_STRING_BYTES_MAX - 3].decode("utf-8", "ignore") + "..."
-    return raw.decode("utf-8", "ignore")
 
 
 class Connection(Link):
@@ -410,7 +401,11 @@ class Connection(Link):
         if self.held:
             self.out.write(self.held)
             self.held = b""
-        self.halted &= ~HALT_SYNC
+        self.resume(HALT_SYNC)
+
+    def resume(self, halt: i64) -> None:
+        """End a halt: parse on, and have the shell look whether it reads the socket."""
+        self.halted &= ~halt
         self.wake()
         self.run()
 
@@ -483,9 +478,7 @@ class Connection(Link):
     def spilled(self) -> None:
         """Parse on: what queues had no memory for is written."""
         if self.halted & HALT_SPILL:
-            self.halted &= ~HALT_SPILL
-            self.wake()
-            self.run()
+            self.resume(HALT_SPILL)
 
     def alarm(self, blocked: bool, reason: str) -> None:
         """Go on when the alarm is over (behaviour 16)."""
@@ -516,7 +509,7 @@ class Connection(Link):
             channel.release()
             self.send(
                 channel.number,
-                ChannelClose(error.code, _short(error.reply_text), error.class_id, error.method_id),
+                ChannelClose(error.code, error.short_text, error.class_id, error.method_id),
             )
             return
         self.close(error)
@@ -535,7 +528,7 @@ class Connection(Link):
         self.held = b""
         self.send(
             0,
-            ConnectionClose(error.code, _short(error.reply_text), error.class_id, error.method_id),
+            ConnectionClose(error.code, error.short_text, error.class_id, error.method_id),
         )
         self.state = CLOSING
         self.closing_ms = self.now_ms
