@@ -345,5 +345,5 @@ def test_server_properties(connection: pika.BlockingConnection) -> None:
 
 
 def test_update_secret(connection: pika.BlockingConnection) -> None:
-    connection.update_secret("guest", "rotated")
+    connection.update_secret("another than the password", "rotated")
     exclusive_queue(connection.channel())

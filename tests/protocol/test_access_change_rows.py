@@ -201,6 +201,35 @@ def test_b14_update_secret_is_answered_and_keeps_what_is_allowed(node: Node) -> 
     assert peer.bodies() == [b"one"]
 
 
+def test_b14_update_secret_does_not_bring_back_what_was_taken(node: Node) -> None:
+    """14: neither a permission that was revoked nor a user who was deleted."""
+    peer = node.connect_as("u")
+    peer.declare("q")
+    permit(node, read="^other$")
+    peer.call(0, "connection.update-secret", new_secret=b"u", reason="r")
+    peer.send(method(1, "basic.get", queue="q"))
+    assert peer.expect(1, "channel.close").code == 403
+    node.broker.users.delete("u")
+    node.run()
+    closed(peer, 320, "CONNECTION_FORCED - user 'u' is deleted")
+    peer = node.connect_as("guest")
+    node.broker.users.delete("guest")
+    peer.send(method(0, "connection.update-secret", new_secret=b"guest", reason="r"))
+    assert peer.names() == ["connection.close"]
+    assert "guest" not in node.broker.users.by_name
+
+
+def test_b14_update_secret_changes_nothing_that_is_stored(node: Node) -> None:
+    """14: the user's record stays as it is, and no byte of the journal is written."""
+    peer = node.connect_as("u")
+    node.sync()
+    before = node.broker.users.get("u").definition()
+    for secret in (b"u", b"another"):
+        peer.call(0, "connection.update-secret", new_secret=secret, reason="r")
+    assert node.broker.users.get("u").definition() == before
+    assert not node.turn.journal.has_records()
+
+
 # -- 73: vhosts
 
 

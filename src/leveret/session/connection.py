@@ -36,7 +36,7 @@ from leveret.limits import (
     UNSYNCED_BYTES_MAX,
 )
 from leveret.session import alarm, commands, content, deaf, handshake, pulse, rights
-from leveret.session.login import SecretLogin, ask
+from leveret.session.login import renew
 from leveret.session.publish import take_publishes
 from leveret.session.route import Route
 from leveret.session.shape import PUBLISH, PublishShape
@@ -293,7 +293,7 @@ class Connection(Link):
         elif self.state < OPEN:
             handshake.step(self, method)
         elif isinstance(method, ConnectionUpdateSecret):
-            ask(self, SecretLogin(self, method.new_secret))
+            renew(self)
         else:
             raise ChannelFault(f"{method.NAME} on channel 0 of an open connection")
 

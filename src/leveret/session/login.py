@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, final
 
-from leveret.errors import NotAllowed
 from leveret.session.settings import Login
-from leveret.session.states import HALT_LOGIN, OPEN, START_OK_NEXT, TUNE_OK_NEXT
+from leveret.session.states import HALT_LOGIN, START_OK_NEXT, TUNE_OK_NEXT
 from leveret.wire.methods import ConnectionTune, ConnectionUpdateSecretOk
 
 if TYPE_CHECKING:
@@ -84,19 +83,12 @@ class StartLogin(ConnectionLogin):
         connection.state = TUNE_OK_NEXT
 
 
-@final
-class SecretLogin(ConnectionLogin):
-    """The new secret of connection.update-secret (behaviour 14): it must be the user's password."""
+def renew(connection: Connection) -> None:
+    """Answer connection.update-secret (behaviour 14), whatever the new secret is.
 
-    def __init__(self, connection: Connection, secret: bytes) -> None:
-        super().__init__(connection, connection.user, secret, OPEN)
-
-    def judge(self) -> None:
-        """Answer and look at the permissions anew, or end the connection (530)."""
-        connection = self.connection
-        if not self.accepted:
-            error = NotAllowed("New secret was refused by one of the backends", 10, 70)
-            connection.close(error)
-            return
-        connection.access_changed()
-        connection.send(0, ConnectionUpdateSecretOk())
+    As in RabbitMQ for users of its own database: nobody's login expires here, so that there is
+    nothing to prolong.  The secret is neither compared nor kept, and the password stays.  What the
+    user may do is asked anew; a user that was deleted has no connection any more.
+    """
+    connection.access_changed()
+    connection.send(0, ConnectionUpdateSecretOk())

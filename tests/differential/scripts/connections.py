@@ -420,6 +420,7 @@ def close_ok_unasked(s: Stage) -> None:
 @script(14)
 def update_secret(s: Stage) -> None:
     a = s.channel()
-    a.peer.send(raw.method(0, "connection.update-secret", new_secret="guest", reason="x"))
-    a.peer.hear()
+    for secret in ("guest", "another", ""):
+        a.peer.send(raw.method(0, "connection.update-secret", new_secret=secret, reason="x"))
+        a.peer.hear()
     a.declare(auto_delete=True)
