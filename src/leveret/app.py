@@ -309,6 +309,8 @@ class Node:
             raise BadDefinitions(f"load_definitions: {path}: {error.text}") from None
         for note in report.notes:
             self.log.warning("left out of the definitions", place=note)
+        for note in report.kept:
+            self.log.warning("kept without effect", place=note)
         self.log.info("definitions loaded", path=str(path), changed=report.changed)
 
     def _session_settings(self) -> SessionSettings:

@@ -20,7 +20,7 @@ from leveret.broker.definitions import export_definitions, export_vhost
 from leveret.broker.definitions_import import ImportReport, import_definitions
 from leveret.broker.exchanges import EXCHANGE_TYPES
 from leveret.broker.parameters import ParameterComponent
-from leveret.broker.policy import make_policy
+from leveret.broker.policy import effective_definition, make_policy, restored_policy
 from leveret.broker.users import ARGON2, User
 from leveret.errors import NotFound, PreconditionFailed
 from leveret.management.definitions import read_definitions, write_definitions
@@ -210,11 +210,19 @@ BAD: list[tuple[dict[str, Any], str]] = [
     (bad("topic_permissions", write="(", exchange="x"), "topic_permissions[1] 'u': not a valid"),
     (bad("global_parameters", name=""), "global_parameters[1] '': name has 1 to 255 bytes"),
     (bad("global_parameters", name="h", value=2**70), "the value cannot be kept"),
-    (bad("parameters", component="shovel"), "'limits': Validation failed: component shovel not"),
+    (bad("parameters", component="shovel", value=2**70), "parameters[1] 'limits': the value"),
+    (bad("parameters", component="policy"), "policies may not be set using this method"),
     (bad("parameters", vhost="no"), "parameters[1] 'limits': vhost 'no' does not exist"),
     (bad("parameters", value={"max-queues": []}), "max-queues should be a number"),
     (bad("policies", pattern="("), "policies[1] 'p': not a valid regular expression"),
-    (bad("policies", name="r", definition={"x": 1}), "policies[1] 'r': Validation failed: 'x' is"),
+    (bad("policies", name="r", definition={"x": 2**70}), "policies[1] 'r': the value cannot be"),
+    (bad("policies", name="r", definition={"\ud800": 1}), "policies[1] 'r': the value cannot be"),
+    (bad("policies", name="r", definition={"x": "y" * 65536}), "has at most 65536 bytes"),
+    (
+        bad("policies", name="r", definition={"federation-upstream-set": "all", "expires": 0}),
+        "policies[1] 'r': Validation failed: 0 is not a valid queue expiry",
+    ),
+    (bad("policies", name="r", definition={}), "policies[1] 'r': Validation failed: no policy"),
     (bad("policies", name="r", priority="x"), "priority should be a number"),
     (bad("queues", vhost="no"), "queues[1] 'q': vhost 'no' does not exist"),
     (bad("queues", vhost=None), "queues[1] 'q': vhost should be a text"),
@@ -400,6 +408,86 @@ def test_exchanges_of_every_type_come_and_go(node: Node, restart: Callable[[Node
     assert export_definitions(again.broker) == exported
     assert load(again, exported).changed == {}
     assert load(again, exported).notes == []
+
+
+# -- parts of other brokers ------------------------------------------------------------------------
+
+#: A policy, a parameter and an operator policy of parts that are not here.
+OTHERS: dict[str, Any] = {
+    "policies": [
+        {
+            "vhost": "/",
+            "name": "federated",
+            "pattern": "^f",
+            "apply-to": "all",
+            "priority": 1,
+            "definition": {
+                "federation-upstream-set": "all",
+                "max-length": 7,
+                "max-priority": 9,
+                "nested": {"deep": [1, {"er": None}]},
+            },
+        }
+    ],
+    "parameters": [
+        {
+            "vhost": "/",
+            "component": "federation-upstream",
+            "name": "north",
+            "value": {"uri": ["amqp://north"], "max-hops": 1, "nested": {"deep": [None]}},
+        },
+        {
+            "vhost": "/",
+            "component": "operator_policy",
+            "name": "grown",
+            "value": {
+                "pattern": "^f",
+                "apply-to": "queues",
+                "priority": 0,
+                "definition": {"target-group-size": 3, "max-length": 5, "of-4": "x"},
+            },
+        },
+    ],
+}
+
+
+@pytest.mark.parametrize("restart", RESTARTS)
+def test_parts_that_are_not_here_are_kept_and_told_and_exported(
+    node: Node, restart: Callable[[Node], Node]
+) -> None:
+    node.vhost.declare_queue(None, "fast", True, False, False, {})
+    report = load(node, OTHERS)
+    assert report.notes == []
+    assert report.kept == [
+        "parameters[0] 'north': there is no component 'federation-upstream' here",
+        "parameters[1] 'grown': no effect here: target-group-size, of-4",
+        "policies[0] 'federated': no effect here: federation-upstream-set, max-priority, nested",
+    ]
+    again = restart(node)
+    assert load(again, OTHERS).changed == {}
+    assert load(again, OTHERS).kept == report.kept
+    exported = export_definitions(again.broker)
+    for section, rows in OTHERS.items():
+        found = exported[section]
+        assert isinstance(found, list)
+        assert sorted(found, key=str) == sorted(rows, key=str)
+    queue = again.vhost.queues["fast"]
+    assert queue.policy is again.vhost.policies["federated"]
+    assert queue.policy.in_force == {"max-length": 7}
+    assert effective_definition(queue.policy, queue.operator_policy) == {"max-length": 5}
+
+
+def test_a_section_that_is_not_known_is_told(node: Node) -> None:
+    report = load(node, {"rabbitmq_version": "4.3.0", "of-4": [{"a": 1}], "empty": []})
+    assert report.notes == ["of-4: a section that is not known here"]
+
+
+def test_a_key_that_a_later_version_knows_has_no_effect_with_a_bad_value() -> None:
+    """What was kept unjudged is judged when its key is known."""
+    record = {"name": "p", "pattern": "", "definition": {"expires": "never", "max-length": 3}}
+    policy = restored_policy({**record, "vhost": "/"}, False)
+    assert policy.in_force == {"max-length": 3}
+    assert policy.without_effect() == ["expires"]
 
 
 # -- passwords -------------------------------------------------------------------------------------

@@ -78,6 +78,14 @@ def test_policies_and_limits(leveret: Command, queue: str) -> None:
     ctl(leveret, "clear_global_parameter", "note")
 
 
+def test_a_parameter_of_a_part_that_is_not_here(leveret: Command) -> None:
+    told = leveret("ctl", "set_parameter", "shovel", "move", '{"src-queue": "a"}').stderr
+    assert b"kept without effect: there is no component 'shovel' here" in told
+    row = ["/", "shovel", "move", '{"src-queue": "a"}', "false"]
+    assert row in lines(leveret, "list_parameters")
+    ctl(leveret, "clear_parameter", "shovel", "move")
+
+
 def test_browsing_takes_nothing(leveret: Command, queue: str) -> None:
     for number in range(3):
         leveret("publish", queue, f"m{number}")

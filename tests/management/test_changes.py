@@ -135,6 +135,16 @@ def test_parameters(api: Api) -> None:
     assert found["value"] == value
     assert api.change("DELETE", path) == 204
     assert api.ask("GET", path)[0] == NOT_FOUND
+    shovel = "/api/parameters/shovel/%2F/move"
+    assert api.change("PUT", shovel, {"value": {"src-queue": "a"}}) == 201
+    assert api.ask("GET", shovel)[1] == {
+        "vhost": "/",
+        "component": "shovel",
+        "name": "move",
+        "value": {"src-queue": "a"},
+        "running": False,
+    }
+    assert api.change("DELETE", shovel) == 204
     assert api.change("PUT", "/api/global-parameters/note", {"value": [1, "two"]}) == 201
     assert api.ask("GET", "/api/global-parameters/note")[1] == {"name": "note", "value": [1, "two"]}
     assert api.change("DELETE", "/api/global-parameters/note") == 204
@@ -149,7 +159,7 @@ def test_parameters(api: Api) -> None:
         ("/api/policies/%2F/x", {"pattern": "("}, "'definition' must be an object"),
         ("/api/policies/%2F/x", {"pattern": "(", "definition": {"expires": 1}}, ""),
         ("/api/vhost-limits/%2F/max-queues", {"value": "1"}, "must be a whole number"),
-        ("/api/parameters/nobody/%2F/x", {"value": 1}, "component nobody not found"),
+        ("/api/parameters/policy/%2F/x", {"value": 1}, "policies may not be set"),
         ("/api/vhosts/x", ["no object"], "the body is not a JSON object"),
     ],
 )

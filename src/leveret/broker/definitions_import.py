@@ -7,7 +7,8 @@ all.  Both passes are the same code.
 Definitions add to what is there: users, permissions, parameters and policies replace those of the
 same name; a queue or an exchange that is there stays as it is, and a note tells where it differs.
 What cannot be applied in any broker (RabbitMQ's files have bindings of queues that ended with their
-connection) is left out with a note.
+connection) is left out with a note.  Parameters of components that are not here, and keys of
+policies that are not known here, are kept with a note: they have no effect, and are exported again.
 
 Invariants: importing the same definitions again changes nothing and journals nothing; nothing is
 deleted.
@@ -27,7 +28,13 @@ from leveret.broker.broker import Broker
 from leveret.broker.definitions_entry import Entry, entries
 from leveret.broker.exchange import Exchange
 from leveret.broker.exchanges import make_exchange
-from leveret.broker.parameters import ParameterComponent, check_value, policy_of
+from leveret.broker.parameters import (
+    OPERATOR_POLICY,
+    ParameterComponent,
+    check_value,
+    policy_of,
+)
+from leveret.broker.policy import Policy
 from leveret.broker.queue import Queue
 from leveret.broker.users import SALT_BYTES, SHA256, User, hash_password
 from leveret.broker.vhost import Vhost
@@ -42,11 +49,14 @@ _OF_VHOST: Final = ("parameters", "policies", "queues", "exchanges", "bindings")
 
 @final
 class ImportReport:
-    """What an import did: how many entries changed something, and notes on those left out."""
+    """What an import did: how many entries changed something, and what has no effect."""
 
     def __init__(self) -> None:
         self.changed: dict[str, int] = {}
+        #: What was left out, each with its place.
         self.notes: list[str] = []
+        #: What was kept and has no effect, each with its place.
+        self.kept: list[str] = []
 
 
 @final
@@ -78,7 +88,11 @@ def import_definitions(
         found += entries(definitions, section, vhost)
     _check_room(broker, found)
     _Import(_stage(broker, found), salt).run(found)
-    return _Import(broker, salt).run(found)
+    report = _Import(broker, salt).run(found)
+    for section, rows in definitions.items():
+        if isinstance(rows, list) and rows and section not in _OF_BROKER + _OF_VHOST:
+            report.notes.append(f"{section}: a section that is not known here")
+    return report
 
 
 # -- the stage -------------------------------------------------------------------------------------
@@ -253,6 +267,15 @@ class _Import:
         self._report.notes.append(f"{entry.place}: {text}")
         return False
 
+    def _kept(self, entry: Entry, why: str) -> None:
+        self._report.kept.append(f"{entry.place}: {why}")
+
+    def _keep_keys(self, entry: Entry, policy: Policy) -> None:
+        """Note the keys of a policy that are kept and have no effect."""
+        keys = policy.without_effect()
+        if keys:
+            self._kept(entry, f"no effect here: {', '.join(keys)}")
+
     # -- the broker's own -------------------------------------------------------------------------
 
     def _vhost(self, entry: Entry) -> bool:
@@ -343,16 +366,21 @@ class _Import:
         component = entry.name("component")
         name = entry.name("name")
         before = parameters.find(vhost.name, component, name)
-        parameters.check(vhost.name, component, name, entry.fields.get("value"))
+        parameters.check(vhost.name, component, name, entry.fields.get("value"), True)
         value = parameters.normal(component, name, entry.fields.get("value"))
-        if before == value and value is not None:
-            return False
-        parameters.set(vhost.name, component, name, value)
-        return True
+        if not parameters.runs(component):
+            self._kept(entry, f"there is no component '{component}' here")
+        changed = before != value or value is None
+        if changed:
+            parameters.set(vhost.name, component, name, value, True)
+        if component == OPERATOR_POLICY:
+            self._keep_keys(entry, vhost.operator_policies[name])
+        return changed
 
     def _policy(self, entry: Entry) -> bool:
         vhost = self._vhost_of(entry)
-        policy = policy_of(entry.name("name"), entry.fields, "all", False)
+        policy = policy_of(entry.name("name"), entry.fields, "all", False, True)
+        self._keep_keys(entry, policy)
         known = vhost.policies.get(policy.name)
         if known is not None and known.record("") == policy.record(""):
             return False

@@ -2,7 +2,9 @@
 
 A component is a part of the broker that is configured while it runs.  Two are always there:
 `operator_policy`, whose values are operator policies, and `vhost-limits`; others are added to
-`components` by whoever looks at their values.  Policies are not set this way, as in RabbitMQ.
+`components` by whoever looks at their values.  Parameters of any other component, such as
+RabbitMQ's `shovel`, are kept and exported, and nothing runs for them.  Policies are not set this
+way, as in RabbitMQ.
 Global parameters belong to no component, and any name may have any value.
 
 Invariants: a value that is kept can be journaled; each change is journaled.
@@ -67,35 +69,44 @@ class Parameters:
 
     # -- of a vhost -------------------------------------------------------------------------------
 
-    def check(self, vhost: str, component: str, name: str, value: object) -> None:
+    def runs(self, component: str) -> bool:
+        """Tell whether a component is here; parameters of others are kept and have no effect."""
+        return component in (OPERATOR_POLICY, VHOST_LIMITS) or component in self.components
+
+    def check(
+        self, vhost: str, component: str, name: str, value: object, others: bool = False
+    ) -> None:
         """Judge a parameter as `set` does, and set nothing; the vhost need not be there.
 
-        Raises: PreconditionFailed (406) for a component that is not there, or a bad value.
+        Raises: PreconditionFailed (406) for a bad name or value.
         """
         if component == "policy":
             raise PreconditionFailed("policies may not be set using this method")
         if component == OPERATOR_POLICY:
-            operator_policy(name, value)
+            operator_policy(name, value, others)
         elif component == VHOST_LIMITS:
             _limits(name, value)
         else:
-            known = self.components.get(component)
-            if known is None:
-                raise PreconditionFailed(f"Validation failed: component {component} not found")
             check_names(component, name)
             check_value(value)
-            known.check(vhost, name, value)
+            known = self.components.get(component)
+            if known is not None:
+                known.check(vhost, name, value)
 
-    def set(self, vhost_name: str, component: str, name: str, value: object) -> None:
+    def set(
+        self, vhost_name: str, component: str, name: str, value: object, others: bool = False
+    ) -> None:
         """Set a parameter of a vhost; it counts at once.
 
-        Raises: NotFound (404) without the vhost; PreconditionFailed (406) for a component that is
-        not there, a bad value, or one too many.
+        `others` allows keys that are not known here in an operator policy.
+
+        Raises: NotFound (404) without the vhost; PreconditionFailed (406) for a bad name or value,
+        or one too many.
         """
         vhost = self._vhost(vhost_name)
-        self.check(vhost_name, component, name, value)
+        self.check(vhost_name, component, name, value, others)
         if component == OPERATOR_POLICY:
-            vhost.set_operator_policy(operator_policy(name, value))
+            vhost.set_operator_policy(operator_policy(name, value, others))
             return
         if component == VHOST_LIMITS:
             vhost.set_limits(_limits(name, value))
@@ -107,7 +118,9 @@ class Parameters:
         record = _key_record(vhost_name, component, name)
         record["value"] = {"value": value}
         self._turn.journal.define("parameter", record)
-        self.components[component].changed(vhost_name, name, value)
+        known = self.components.get(component)
+        if known is not None:
+            known.changed(vhost_name, name, value)
 
     def clear(self, vhost_name: str, component: str, name: str) -> None:
         """Take a parameter of a vhost away.  Raises: NotFound (404)."""
@@ -140,7 +153,7 @@ class Parameters:
     def normal(self, component: str, name: str, value: object) -> object:
         """Return a value that `check` took in the form in which `find` returns it."""
         if component == OPERATOR_POLICY:
-            return policy_value(operator_policy(name, value))
+            return policy_value(operator_policy(name, value, True))
         return _limits(name, value) if component == VHOST_LIMITS else value
 
     def of_vhost(self, vhost_name: str) -> list[tuple[str, str, object]]:
@@ -249,17 +262,19 @@ def _limits(name: str, value: object) -> Arguments:
     return limits
 
 
-def operator_policy(name: str, value: object) -> Policy:
+def operator_policy(name: str, value: object, others: bool) -> Policy:
     """Return the operator policy that a parameter holds.  Raises: PreconditionFailed (406)."""
     fields = as_table(value, f"operator policy '{name}'")
     for field in fields:
         if field not in _POLICY_FIELDS:
             raise PreconditionFailed(f"Validation failed: Unrecognised term '{field}' in {name}")
-    return policy_of(name, fields, "queues", True)
+    return policy_of(name, fields, "queues", True, others)
 
 
-def policy_of(name: str, fields: Arguments, apply_to: str, operator: bool) -> Policy:
+def policy_of(name: str, fields: Arguments, apply_to: str, operator: bool, others: bool) -> Policy:
     """Return the policy that JSON fields describe; `apply_to` is for those that do not say.
+
+    `others` allows keys that are not known here.
 
     Raises: PreconditionFailed (406) for anything in it that cannot be.
     """
@@ -276,7 +291,10 @@ def policy_of(name: str, fields: Arguments, apply_to: str, operator: bool) -> Po
         raise PreconditionFailed(
             f"Validation failed: priority should be a number, actually was {priority}"
         )
-    return make_policy(name, pattern, definition, priority, applied, operator)
+    policy = make_policy(name, pattern, definition, priority, applied, operator, others)
+    if policy.without_effect():
+        check_value(definition)
+    return policy
 
 
 def policy_value(policy: Policy) -> Arguments:

@@ -16,6 +16,7 @@ from leveret.broker.patterns import Pattern, compile_pattern
 from leveret.broker.policy_keys import (
     NUMBER_MAX,
     check_definition,
+    in_force,
     merge_operator,
     suits,
     utf8_size,
@@ -45,14 +46,21 @@ class Policy:
         priority: int,
         apply_to: str,
         compiled: Pattern | None,
+        operator: bool,
     ) -> None:
         self.name: Final = name
         self.pattern: Final = pattern
         self.definition: Final = definition
+        #: The part of the definition that has an effect here.
+        self.in_force: Final = in_force(definition, operator)
         self.priority: Final = priority
         self.apply_to: Final = apply_to
         #: None for a pattern of an earlier version that is none any more; it matches nothing.
         self._compiled: Final = compiled
+
+    def without_effect(self) -> list[str]:
+        """Return the keys of the definition that have no effect here."""
+        return [key for key in self.definition if key not in self.in_force]
 
     def before(self, other: Policy) -> bool:
         """Tell whether this one counts where both match."""
@@ -103,8 +111,9 @@ def make_policy(
     priority: int = 0,
     apply_to: str = "all",
     operator: bool = False,
+    others: bool = False,
 ) -> Policy:
-    """Return a policy, or an operator policy.
+    """Return a policy, or an operator policy; `others` allows keys that are not known here.
 
     Raises: PreconditionFailed (406) for anything in it that cannot be.
     """
@@ -118,12 +127,13 @@ def make_policy(
     if abs(priority) > NUMBER_MAX:
         raise PreconditionFailed(f"Validation failed: {priority} is not a valid priority")
     utf8_size(pattern)
-    check_definition(definition, operator)
-    return Policy(name, pattern, definition, priority, apply_to, compile_pattern(pattern))
+    check_definition(definition, operator, others)
+    compiled = compile_pattern(pattern)
+    return Policy(name, pattern, definition, priority, apply_to, compiled, operator)
 
 
-def restored_policy(record: dict[str, object]) -> Policy:
-    """Return the policy of a journal record; nothing is checked."""
+def restored_policy(record: dict[str, object], operator: bool) -> Policy:
+    """Return the policy, or operator policy, of a journal record; nothing is refused."""
     definition = record.get("definition")
     priority = record.get("priority")
     pattern = str(record.get("pattern", ""))
@@ -138,12 +148,13 @@ def restored_policy(record: dict[str, object]) -> Policy:
         priority if isinstance(priority, int) else 0,
         str(record.get("apply_to", "all")),
         compiled,
+        operator,
     )
 
 
 def effective_definition(policy: Policy | None, operator: Policy | None) -> Arguments:
     """Return what both say together, as a listing shows it."""
     return merge_operator(
-        {} if policy is None else policy.definition,
-        {} if operator is None else operator.definition,
+        {} if policy is None else policy.in_force,
+        {} if operator is None else operator.in_force,
     )

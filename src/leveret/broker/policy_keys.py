@@ -4,6 +4,9 @@ The keys are RabbitMQ's; those that speak of replicas say nothing here, because 
 are taken so that definitions move freely.  A value that cannot be is refused when the policy is
 set, so that nothing which a policy gives to a queue needs a look later.
 
+Definitions of another broker may hold keys of parts that are not here, such as federation.  Such
+keys are kept and exported, and have no effect: `in_force` leaves them out.
+
 Source: RabbitMQ's rabbit_policies and the callers of args_policy_lookup; the texts follow it.
 """
 
@@ -149,21 +152,49 @@ _UNSUPPORTED: Final[dict[str, tuple[str, ...]]] = {
 }
 
 
-def check_definition(definition: Arguments, operator: bool) -> None:
+def check_definition(definition: Arguments, operator: bool, others: bool = False) -> None:
     """Refuse what no policy, or no operator policy, can hold.
+
+    `others` allows keys that are not known here; whether they can be kept is not looked at.
 
     Raises: PreconditionFailed (406).
     """
     if not definition:
         raise PreconditionFailed("Validation failed: no policy provided")
     for key, value in definition.items():
-        if key not in POLICY_KEYS or (operator and key not in OPERATOR_KEYS):
+        if is_known_key(key, operator):
+            _check_value(key, value)
+        elif not others:
             kind = "operator policy" if operator else "policy"
             raise PreconditionFailed(f"Validation failed: '{key}' is not a recognised {kind} key")
-        _check_value(key, value)
+
+
+def is_known_key(key: str, operator: bool) -> bool:
+    """Tell whether a policy, or an operator policy, can have an effect by that key."""
+    return key in (OPERATOR_KEYS if operator else POLICY_KEYS)
+
+
+def in_force(definition: Arguments, operator: bool) -> Arguments:
+    """Return the part of a definition that has an effect here.
+
+    Left out are keys that are not known, and values that cannot be: an earlier version may have
+    kept a key without knowing what it may hold.
+    """
+    found: Arguments = {}
+    for key, value in definition.items():
+        if is_known_key(key, operator) and not _fault(key, value):
+            found[key] = value
+    return found
 
 
 def _check_value(key: str, value: object) -> None:
+    fault = _fault(key, value)
+    if fault:
+        raise PreconditionFailed(f"Validation failed: {fault}")
+
+
+def _fault(key: str, value: object) -> str:
+    """Return what is wrong with the value of a known key; empty where nothing is."""
     number = _NUMBERS.get(key)
     words = _WORDS.get(key)
     if number is not None:
@@ -184,9 +215,10 @@ def _check_value(key: str, value: object) -> None:
     else:
         good = isinstance(value, str) and _is_short(value)
         called = _NAMES[key]
-    if not good:
-        said = f"'{value}'" if isinstance(value, str) else str(value)
-        raise PreconditionFailed(f"Validation failed: {said} is not a valid {called}")
+    if good:
+        return ""
+    said = f"'{value}'" if isinstance(value, str) else str(value)
+    return f"{said} is not a valid {called}"
 
 
 def _are_nodes(value: object) -> bool:

@@ -150,7 +150,8 @@ class Restore(Replay):
             define_user(self.broker.users, kind, definition)
         elif kind in POLICY_KINDS:
             vhost = self.broker.restore_vhost(_text(definition, "vhost"))
-            vhost.restore_policy(restored_policy(definition), kind == "operator_policy")
+            operator = kind == "operator_policy"
+            vhost.restore_policy(restored_policy(definition, operator), operator)
             self.keys.policy_defined(_table(definition, "definition"))
         elif kind in PARAMETER_KINDS:
             self.broker.parameters.restore(kind, definition, True)

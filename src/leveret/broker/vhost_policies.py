@@ -130,15 +130,15 @@ class VhostPolicies(VhostState):
         queue.configure(
             merge_queue_arguments(
                 queue.arguments,
-                {} if policy is None else policy.definition,
-                {} if operator is None else operator.definition,
+                {} if policy is None else policy.in_force,
+                {} if operator is None else operator.in_force,
                 queue_type(queue.arguments),
             )
         )
 
     def _configure_exchange(self, exchange: Exchange) -> None:
         policy = exchange.policy
-        definition = {} if policy is None else policy.definition
+        definition = {} if policy is None else policy.in_force
         exchange.configure(merge_exchange_arguments(exchange.arguments, definition))
         self.revision += 1
 

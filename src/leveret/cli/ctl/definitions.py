@@ -48,6 +48,8 @@ def import_definitions(
     assert isinstance(found, dict)
     for note in found["left_out"]:
         typer.echo(f"left out: {note}", err=True)
+    for note in found.get("without_effect", []):
+        typer.echo(f"kept without effect: {note}", err=True)
     typer.echo(", ".join(f"{count} {what}" for what, count in found["changed"].items()) or "same")
 
 

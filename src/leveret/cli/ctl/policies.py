@@ -23,6 +23,7 @@ ApplyTo = Annotated[
 ]
 
 _COLUMNS: Final = ("name", "pattern", "apply-to", "definition", "priority")
+_PARAMETER_COLUMNS: Final = ("vhost", "component", "name", "value", "running")
 
 
 def set_policy(
@@ -92,7 +93,15 @@ def set_parameter(
 ) -> None:
     """Set a parameter of a component."""
     body = {"value": json_of(value, "VALUE")}
-    target(context).ask("PUT", "parameters", component, vhost, name, body=body)
+    broker = target(context)
+    broker.ask("PUT", "parameters", component, vhost, name, body=body)
+    found = broker.ask("GET", "parameters", component, vhost, name)
+    if isinstance(found, dict) and found.get("running") is False:
+        typer.echo(
+            f"kept without effect: there is no component '{component}' here; "
+            f"to take it away: leveret ctl clear_parameter {component} {name}",
+            err=True,
+        )
 
 
 def clear_parameter(
@@ -104,7 +113,7 @@ def clear_parameter(
 
 def list_parameters(context: typer.Context, form: Format = "table") -> None:
     """List the parameters of all vhosts."""
-    target(context).show(form, ("vhost", "component", "name", "value"), "parameters")
+    target(context).show(form, _PARAMETER_COLUMNS, "parameters")
 
 
 def set_global_parameter(context: typer.Context, name: Name, value: Value) -> None:

@@ -25,13 +25,15 @@ async def export(request: web.Request) -> web.Response:
 
 
 async def take(request: web.Request) -> web.Response:
-    """Add definitions to what is there, all or nothing; return what changed and was left out."""
+    """Add definitions to what is there, all or nothing; return what came of them."""
     definitions = read_definitions(await request.read())
     salt = secrets.token_bytes(16)
     vhost = request.match_info.get("vhost")
     async with request.app[OPERATOR].changing():
         report = import_definitions(request.app[BROKER], definitions, salt, vhost)
-    return json_response({"changed": report.changed, "left_out": report.notes})
+    return json_response(
+        {"changed": report.changed, "left_out": report.notes, "without_effect": report.kept}
+    )
 
 
 ROUTES: Final = (

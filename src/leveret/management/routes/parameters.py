@@ -17,7 +17,13 @@ def _rows(request: web.Request) -> list[Row]:
     path = request.match_info
     vhosts = [path["vhost"]] if "vhost" in path else list(broker.vhosts)
     return [
-        {"vhost": vhost, "component": component, "name": name, "value": value}
+        {
+            "vhost": vhost,
+            "component": component,
+            "name": name,
+            "value": value,
+            "running": broker.parameters.runs(component),
+        }
         for vhost in vhosts
         for component, name, value in broker.parameters.of_vhost(vhost)
         if path.get("component", component) == component and path.get("name", name) == name
@@ -38,7 +44,7 @@ async def parameter(request: web.Request) -> web.Response:
 
 
 async def put(request: web.Request) -> web.Response:
-    """Set a parameter of a vhost."""
+    """Set a parameter of a vhost; one of a component that is not here has no effect."""
     value = await _value(request)
     path = request.match_info
     new = not _rows(request)
