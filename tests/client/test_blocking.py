@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from decimal import Decimal
+from typing import Any
 
 import pytest
 
@@ -11,6 +13,7 @@ from brokers import unique
 from leveret.client import (
     BasicProperties,
     Closed,
+    ConnectionInUse,
     ConsumerCancelled,
     Message,
     Returned,
@@ -457,3 +460,77 @@ def test_the_end_by_this_side_ends_an_iteration(
     consumer = channel.consume(queue)
     connection.close()
     assert list(consumer) == []
+
+
+# -- what an application gets wrong ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["\udcff", "k" * 256, "ä" * 128])
+def test_a_name_that_cannot_be_sent_is_refused_and_harms_nothing(
+    channel: blocking.Channel, queue: str, name: str
+) -> None:
+    fill(channel, queue)
+    refused: list[tuple[str, Callable[[], object]]] = [
+        ("routing_key", lambda: channel.publish(b"", routing_key=name)),
+        ("exchange", lambda: channel.publish_nowait(b"", exchange=name)),
+        ("queue", lambda: channel.queue_declare(name)),
+        ("queue", lambda: channel.get(name)),
+        ("binding_key", lambda: channel.queue_bind(queue, "amq.direct", name)),
+        ("exchange_type", lambda: channel.exchange_declare("e", name)),
+        ("source", lambda: channel.exchange_bind("e", name)),
+        ("consumer_tag", lambda: channel.consume(queue, consumer_tag=name)),
+    ]
+    for what, call in refused:
+        with pytest.raises(ValueError, match=f"^{what} "):
+            call()
+    channel.publish(b"after", routing_key=queue)
+    message = channel.get(queue, no_ack=True)
+    assert message is not None
+    assert message.body == b"after"
+
+
+def test_a_name_that_is_no_text_is_named(channel: blocking.Channel) -> None:
+    key: Any = b"orders"
+    with pytest.raises(TypeError, match=r"^routing_key must be a str, not bytes"):
+        channel.publish(b"", routing_key=key)
+    with pytest.raises(TypeError, match=r"^queue must be a str, not bytes"):
+        channel.queue_declare(key)
+    assert channel.is_open
+
+
+def test_a_second_thread_inside_a_call_is_told_so(connection: blocking.Connection) -> None:
+    channel = connection.channel()
+    queue = channel.queue_declare(exclusive=True).queue
+    inside, leave = threading.Event(), threading.Event()
+
+    def stay(message: Message) -> None:
+        inside.set()
+        assert leave.wait(SECONDS)
+        message.ack()  # a callback may use the connection of the call that it runs in
+
+    channel.consume(queue, stay)
+    channel.publish(b"first", routing_key=queue)
+    worker = threading.Thread(target=connection.process, args=(SECONDS,), name="the worker")
+    worker.start()
+    assert inside.wait(SECONDS)
+    calls: list[Callable[[], object]] = [
+        lambda: channel.publish(b"second", routing_key=queue),
+        lambda: channel.publish_nowait(b"second", routing_key=queue),
+        lambda: channel.ack(multiple=True),
+        lambda: channel.nack(multiple=True),
+        lambda: channel.reject(1),
+        lambda: channel.get(queue),
+        connection.channel,
+        connection.process,
+        connection.close,
+        connection.abort,
+        channel.close,
+    ]
+    for call in calls:
+        with pytest.raises(ConnectionInUse, match=r"'MainThread' .* of thread 'the worker'"):
+            call()
+    leave.set()
+    worker.join()
+    # In turn any thread may use it, and nothing of the refused calls was sent.
+    assert channel.queue_purge(queue) == 0
+    channel.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -186,3 +187,40 @@ def test_properties_show_what_is_there() -> None:
     assert BasicProperties() != b"\x00\x00"
     assert BasicProperties(headers={"a": 1, "b": 2}) == BasicProperties(headers={"b": 2, "a": 1})
     assert len({BasicProperties(), BasicProperties()}) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("priority", "high"),
+        ("timestamp", 1.5),
+        ("expiration", 5),
+        ("headers", [("a", 1)]),
+        ("message_id", b"1"),
+    ],
+)
+def test_a_property_of_a_wrong_type_is_named(name: str, value: Any) -> None:
+    fields: Any = {name: value}
+    with pytest.raises(TypeError, match=f"^property {name} must be an? "):
+        BasicProperties(**fields)
+
+
+def test_a_property_that_there_is_not_is_named() -> None:
+    fields: Any = {"prioritty": 1}
+    with pytest.raises(TypeError, match="there is no property prioritty"):
+        BasicProperties(**fields)
+
+
+@pytest.mark.parametrize(
+    ("properties", "text"),
+    [
+        (BasicProperties(priority=300), "property priority: 300 is no octet"),
+        (BasicProperties(message_id="m" * 256), "property message_id: a short string holds"),
+        (BasicProperties(timestamp=-1), "property timestamp: -1 is no timestamp"),
+        (BasicProperties(headers={"a": {"b": 1j}}), "property headers: a: b: .* no complex"),
+        (BasicProperties(headers={"n": 2**63}), "property headers: n: .*64 bits"),
+    ],
+)
+def test_a_property_that_cannot_be_written_is_named(properties: BasicProperties, text: str) -> None:
+    with pytest.raises(ValueError, match=f"^{text}"):
+        properties.encode()

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from leveret.client.errors import (
         ClientError,
         Closed,
+        ConnectionInUse,
         ConnectionLost,
         ConsumerCancelled,
         InputFull,
@@ -38,6 +39,7 @@ __all__ = [
     "ClientError",
     "Closed",
     "Connection",
+    "ConnectionInUse",
     "ConnectionLost",
     "Consumer",
     "ConsumerCancelled",

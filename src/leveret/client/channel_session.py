@@ -24,6 +24,7 @@ from leveret.client.events import (
     Settled,
 )
 from leveret.client.message import Message, ReturnedMessage
+from leveret.client.names import checked
 from leveret.client.output import BASIC, Output, reply_text
 from leveret.client.states import CHANNEL, ChannelState
 from leveret.client.tally import Tally
@@ -145,7 +146,11 @@ class ChannelSession:
             or method.exchange != exchange
             or method.mandatory != mandatory
         ):
-            method = BasicPublish(exchange=exchange, routing_key=routing_key, mandatory=mandatory)
+            method = BasicPublish(
+                exchange=checked("exchange", exchange),
+                routing_key=checked("routing_key", routing_key),
+                mandatory=mandatory,
+            )
         self._output.publish(self.number, method, properties, body)
         self._publish = method
         if self.confirms is None:

@@ -26,6 +26,13 @@ class Closed(ClientError):
     """The channel or connection was closed by this side before the call."""
 
 
+class ConnectionInUse(ClientError, RuntimeError):
+    """A blocking connection was used by a second thread while a call of the first one ran.
+
+    The call has done nothing.
+    """
+
+
 class NoFreeChannel(ClientError):
     """As many channels are open as were negotiated."""
 

@@ -61,6 +61,9 @@ class Output:
         try:
             write_method(w, channel, method)
             self._check(len(w) - mark)
+        except ValueError as error:
+            w.truncate(mark)
+            raise ValueError(f"{method.NAME}: {error}") from None
         except BaseException:
             w.truncate(mark)
             raise

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from leveret.client.names import checked
 from leveret.client.output import BASIC, Output
 from leveret.limits import FRAME_OVERHEAD_BYTES
 from leveret.wire.buffer import BytesWriter
@@ -48,10 +49,14 @@ class PublishFrames:
         self.properties_bytes_max = self.body_bytes_max - CONTENT_HEAD_BYTES
 
     def method(self, exchange: str, routing_key: str, mandatory: bool) -> bytes:
-        """Return the frame of basic.publish.  Raises: ValueError for a name above 255 bytes."""
+        """Return the frame of basic.publish.  Raises: ValueError for a name that cannot be sent."""
         output = Output()
         output.frame_max = self.frame_max
-        publish = BasicPublish(exchange=exchange, routing_key=routing_key, mandatory=mandatory)
+        publish = BasicPublish(
+            exchange=checked("exchange", exchange),
+            routing_key=checked("routing_key", routing_key),
+            mandatory=mandatory,
+        )
         output.send(self.channel, publish)
         return output.take()
 

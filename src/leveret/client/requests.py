@@ -2,6 +2,8 @@
 
 Both shells build their calls from these, so that what a reply means is written once.  The session
 has matched the reply with its request (`Method.REPLIES`), so that its class is known here.
+
+Invariant: a name that cannot be sent is refused with `TypeError` or `ValueError` that says which.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar, cast
 
+from leveret.client.names import checked
 from leveret.wire.methods.basic import (
     BasicCancel,
     BasicConsume,
@@ -85,7 +88,7 @@ def queue_declare(
 ) -> Request[DeclareOk]:
     """Declare a queue."""
     method = QueueDeclare(
-        queue=queue,
+        queue=checked("queue", queue),
         passive=passive,
         durable=durable,
         exclusive=exclusive,
@@ -106,7 +109,10 @@ def queue_bind(
 ) -> Request[None]:
     """Bind a queue to an exchange."""
     method = QueueBind(
-        queue=queue, exchange=exchange, routing_key=binding_key, arguments=_table(arguments)
+        queue=checked("queue", queue),
+        exchange=checked("exchange", exchange),
+        routing_key=checked("binding_key", binding_key),
+        arguments=_table(arguments),
     )
     return Request(method, _nothing)
 
@@ -116,14 +122,17 @@ def queue_unbind(
 ) -> Request[None]:
     """Remove a binding of a queue."""
     method = QueueUnbind(
-        queue=queue, exchange=exchange, routing_key=binding_key, arguments=_table(arguments)
+        queue=checked("queue", queue),
+        exchange=checked("exchange", exchange),
+        routing_key=checked("binding_key", binding_key),
+        arguments=_table(arguments),
     )
     return Request(method, _nothing)
 
 
 def queue_purge(queue: str) -> Request[int]:
     """Drop a queue's ready messages."""
-    return Request(QueuePurge(queue=queue), _purged)
+    return Request(QueuePurge(queue=checked("queue", queue)), _purged)
 
 
 def _purged(reply: Replied) -> int:
@@ -133,7 +142,7 @@ def _purged(reply: Replied) -> int:
 
 def queue_delete(queue: str, if_unused: bool, if_empty: bool) -> Request[int]:
     """Delete a queue."""
-    method = QueueDelete(queue=queue, if_unused=if_unused, if_empty=if_empty)
+    method = QueueDelete(queue=checked("queue", queue), if_unused=if_unused, if_empty=if_empty)
     return Request(method, _deleted)
 
 
@@ -156,8 +165,8 @@ def exchange_declare(
 ) -> Request[None]:
     """Declare an exchange."""
     method = ExchangeDeclare(
-        exchange=exchange,
-        type=exchange_type,
+        exchange=checked("exchange", exchange),
+        type=checked("exchange_type", exchange_type),
         passive=passive,
         durable=durable,
         auto_delete=auto_delete,
@@ -169,7 +178,9 @@ def exchange_declare(
 
 def exchange_delete(exchange: str, if_unused: bool) -> Request[None]:
     """Delete an exchange."""
-    return Request(ExchangeDelete(exchange=exchange, if_unused=if_unused), _nothing)
+    return Request(
+        ExchangeDelete(exchange=checked("exchange", exchange), if_unused=if_unused), _nothing
+    )
 
 
 def exchange_bind(
@@ -177,9 +188,9 @@ def exchange_bind(
 ) -> Request[None]:
     """Bind an exchange to another."""
     method = ExchangeBind(
-        destination=destination,
-        source=source,
-        routing_key=binding_key,
+        destination=checked("destination", destination),
+        source=checked("source", source),
+        routing_key=checked("binding_key", binding_key),
         arguments=_table(arguments),
     )
     return Request(method, _nothing)
@@ -190,9 +201,9 @@ def exchange_unbind(
 ) -> Request[None]:
     """Remove a binding between exchanges."""
     method = ExchangeUnbind(
-        destination=destination,
-        source=source,
-        routing_key=binding_key,
+        destination=checked("destination", destination),
+        source=checked("source", source),
+        routing_key=checked("binding_key", binding_key),
         arguments=_table(arguments),
     )
     return Request(method, _nothing)
@@ -210,8 +221,8 @@ def basic_consume(
 ) -> Request[str]:
     """Start a consumer; the result is its tag."""
     method = BasicConsume(
-        queue=queue,
-        consumer_tag=consumer_tag,
+        queue=checked("queue", queue),
+        consumer_tag=checked("consumer_tag", consumer_tag),
         no_ack=no_ack,
         exclusive=exclusive,
         arguments=_table(arguments),
@@ -226,12 +237,12 @@ def _consumer_tag(reply: Replied) -> str:
 
 def basic_cancel(consumer_tag: str) -> Request[None]:
     """End a consumer."""
-    return Request(BasicCancel(consumer_tag=consumer_tag), _nothing)
+    return Request(BasicCancel(consumer_tag=checked("consumer_tag", consumer_tag)), _nothing)
 
 
 def basic_get(queue: str, no_ack: bool) -> Request[Message | None]:
     """Ask for one message; None when there is none."""
-    return Request(BasicGet(queue=queue, no_ack=no_ack), _got)
+    return Request(BasicGet(queue=checked("queue", queue), no_ack=no_ack), _got)
 
 
 def _got(reply: Replied) -> Message | None:

@@ -8,7 +8,7 @@ the order of the flags.  `properties.py` reads single ones.
 
 from __future__ import annotations
 
-from typing import ClassVar, Final, final
+from typing import ClassVar, Final, TypedDict, Unpack, final
 
 from mypy_extensions import i16, i64
 
@@ -37,9 +37,31 @@ CLUSTER_ID: Final = 0x0004
 UNUSED_FLAGS: Final = 0x0003
 
 
+class PropertyFields(TypedDict, total=False):
+    """What `BasicProperties` is made of, by name."""
+
+    content_type: str | None
+    content_encoding: str | None
+    headers: dict[str, object] | None
+    delivery_mode: int | None
+    priority: int | None
+    correlation_id: str | None
+    reply_to: str | None
+    expiration: str | None
+    message_id: str | None
+    timestamp: int | None
+    type: str | None
+    user_id: str | None
+    app_id: str | None
+    cluster_id: str | None
+
+
 @final
 class BasicProperties:
-    """The properties of one message; None stands for one that is absent."""
+    """The properties of one message; None stands for one that is absent.
+
+    They are given by name.  Raises: TypeError, which names the property.
+    """
 
     FIELDS: ClassVar[tuple[str, ...]] = (
         "content_type",
@@ -58,42 +80,30 @@ class BasicProperties:
         "cluster_id",
     )
 
-    def __init__(
-        self,
-        content_type: str | None = None,
-        content_encoding: str | None = None,
-        headers: dict[str, object] | None = None,
-        delivery_mode: int | None = None,
-        priority: int | None = None,
-        correlation_id: str | None = None,
-        reply_to: str | None = None,
-        expiration: str | None = None,
-        message_id: str | None = None,
-        timestamp: int | None = None,
-        type: str | None = None,
-        user_id: str | None = None,
-        app_id: str | None = None,
-        cluster_id: str | None = None,
-    ) -> None:
-        self.content_type = content_type
-        self.content_encoding = content_encoding
-        self.headers = headers
-        self.delivery_mode = delivery_mode
-        self.priority = priority
-        self.correlation_id = correlation_id
-        self.reply_to = reply_to
-        self.expiration = expiration
-        self.message_id = message_id
-        self.timestamp = timestamp
-        self.type = type
-        self.user_id = user_id
-        self.app_id = app_id
-        self.cluster_id = cluster_id
+    def __init__(self, **fields: Unpack[PropertyFields]) -> None:
+        given: dict[str, object] = dict(fields)
+        for name in given:
+            if name not in self.FIELDS:
+                raise TypeError(f"there is no property {name}")
+        self.content_type = _text(given, "content_type")
+        self.content_encoding = _text(given, "content_encoding")
+        self.headers = _table(given, "headers")
+        self.delivery_mode = _number(given, "delivery_mode")
+        self.priority = _number(given, "priority")
+        self.correlation_id = _text(given, "correlation_id")
+        self.reply_to = _text(given, "reply_to")
+        self.expiration = _text(given, "expiration")
+        self.message_id = _text(given, "message_id")
+        self.timestamp = _number(given, "timestamp")
+        self.type = _text(given, "type")
+        self.user_id = _text(given, "user_id")
+        self.app_id = _text(given, "app_id")
+        self.cluster_id = _text(given, "cluster_id")
 
     def encode(self) -> bytes:
         """Return the bytes of a content header from its flags on.
 
-        Raises: ValueError for a value that cannot be written.
+        Raises: ValueError for a value that cannot be written; it names the property.
         """
         flags: i64 = 0
         if self.content_type is not None:
@@ -126,34 +136,52 @@ class BasicProperties:
             flags |= 0x0004
         w = BytesWriter()
         write_i16_be(w, i16(flags))
-        if self.content_type is not None:
-            write_shortstr(w, self.content_type)
-        if self.content_encoding is not None:
-            write_shortstr(w, self.content_encoding)
-        if self.headers is not None:
-            write_table(w, self.headers)
-        if self.delivery_mode is not None:
-            write_octet(w, self.delivery_mode)
-        if self.priority is not None:
-            write_octet(w, self.priority)
-        if self.correlation_id is not None:
-            write_shortstr(w, self.correlation_id)
-        if self.reply_to is not None:
-            write_shortstr(w, self.reply_to)
-        if self.expiration is not None:
-            write_shortstr(w, self.expiration)
-        if self.message_id is not None:
-            write_shortstr(w, self.message_id)
-        if self.timestamp is not None:
-            write_timestamp(w, self.timestamp)
-        if self.type is not None:
-            write_shortstr(w, self.type)
-        if self.user_id is not None:
-            write_shortstr(w, self.user_id)
-        if self.app_id is not None:
-            write_shortstr(w, self.app_id)
-        if self.cluster_id is not None:
-            write_shortstr(w, self.cluster_id)
+        name = ""
+        try:
+            if self.content_type is not None:
+                name = "content_type"
+                write_shortstr(w, self.content_type)
+            if self.content_encoding is not None:
+                name = "content_encoding"
+                write_shortstr(w, self.content_encoding)
+            if self.headers is not None:
+                name = "headers"
+                write_table(w, self.headers)
+            if self.delivery_mode is not None:
+                name = "delivery_mode"
+                write_octet(w, self.delivery_mode)
+            if self.priority is not None:
+                name = "priority"
+                write_octet(w, self.priority)
+            if self.correlation_id is not None:
+                name = "correlation_id"
+                write_shortstr(w, self.correlation_id)
+            if self.reply_to is not None:
+                name = "reply_to"
+                write_shortstr(w, self.reply_to)
+            if self.expiration is not None:
+                name = "expiration"
+                write_shortstr(w, self.expiration)
+            if self.message_id is not None:
+                name = "message_id"
+                write_shortstr(w, self.message_id)
+            if self.timestamp is not None:
+                name = "timestamp"
+                write_timestamp(w, self.timestamp)
+            if self.type is not None:
+                name = "type"
+                write_shortstr(w, self.type)
+            if self.user_id is not None:
+                name = "user_id"
+                write_shortstr(w, self.user_id)
+            if self.app_id is not None:
+                name = "app_id"
+                write_shortstr(w, self.app_id)
+            if self.cluster_id is not None:
+                name = "cluster_id"
+                write_shortstr(w, self.cluster_id)
+        except ValueError as error:
+            raise ValueError(f"property {name}: {error}") from None
         return w.getvalue()
 
     def __eq__(self, other: object) -> bool:
@@ -171,6 +199,35 @@ class BasicProperties:
             if value is not None:
                 shown.append(f"{name}={value!r}")
         return f"BasicProperties({', '.join(shown)})"
+
+
+def _text(given: dict[str, object], name: str) -> str | None:
+    """Return the property `name` as text.  Raises: TypeError."""
+    value = given.get(name)
+    if value is None or isinstance(value, str):
+        return value
+    raise _wrong_type(name, "a str", value)
+
+
+def _number(given: dict[str, object], name: str) -> int | None:
+    """Return the property `name` as a number.  Raises: TypeError."""
+    value = given.get(name)
+    if value is None or isinstance(value, int):
+        return value
+    raise _wrong_type(name, "an int", value)
+
+
+def _table(given: dict[str, object], name: str) -> dict[str, object] | None:
+    """Return the property `name` as a table.  Raises: TypeError."""
+    value = given.get(name)
+    if value is None or isinstance(value, dict):
+        return value
+    raise _wrong_type(name, "a dict", value)
+
+
+def _wrong_type(name: str, wanted: str, value: object) -> TypeError:
+    """Return the error of a property that was given as something else."""
+    return TypeError(f"property {name} must be {wanted}, not {type(value).__name__}")
 
 
 def check_flags(flags: i64) -> None:

@@ -38,6 +38,9 @@ def _properties_lines() -> Iterator[str]:
     yield from _properties_class()
     yield ""
     yield ""
+    yield from _PROPERTIES_GIVEN.splitlines()
+    yield ""
+    yield ""
     yield from _PROPERTIES_READ.splitlines()
     for index, field in enumerate(PROPERTIES):
         read = "text" if field.kind == "shortstr" else field.kind
@@ -60,7 +63,7 @@ the order of the flags.  `properties.py` reads single ones.
 
 from __future__ import annotations
 
-from typing import ClassVar, Final, final
+from typing import ClassVar, Final, TypedDict, Unpack, final
 
 from mypy_extensions import i16, i64
 
@@ -95,29 +98,43 @@ def decode_properties(raw: bytes) -> BasicProperties:
     found = BasicProperties()'''
 
 
+#: What a property of each kind is in Python.
+_TYPES = {"shortstr": "str", "octet": "int", "timestamp": "int", "table": "dict[str, object]"}
+#: The function of `_PROPERTIES_GIVEN` that checks a property of each kind.
+_CHECKS = {"shortstr": "_text", "octet": "_number", "timestamp": "_number", "table": "_table"}
+
+
 def _properties_class() -> Iterator[str]:
     """Yield the class of the properties."""
-    types = {"shortstr": "str", "octet": "int", "timestamp": "int", "table": "dict[str, object]"}
+    yield "class PropertyFields(TypedDict, total=False):"
+    yield '    """What `BasicProperties` is made of, by name."""'
+    yield ""
+    yield from (f"    {field.name}: {_TYPES[field.kind]} | None" for field in PROPERTIES)
+    yield ""
+    yield ""
     yield "@final"
     yield "class BasicProperties:"
-    yield '    """The properties of one message; None stands for one that is absent."""'
+    yield '    """The properties of one message; None stands for one that is absent.'
+    yield ""
+    yield "    They are given by name.  Raises: TypeError, which names the property."
+    yield '    """'
     yield ""
     yield "    FIELDS: ClassVar[tuple[str, ...]] = ("
     yield from (f'        "{field.name}",' for field in PROPERTIES)
     yield "    )"
     yield ""
-    yield "    def __init__("
-    yield "        self,"
+    yield "    def __init__(self, **fields: Unpack[PropertyFields]) -> None:"
+    yield "        given: dict[str, object] = dict(fields)"
+    yield "        for name in given:"
+    yield "            if name not in self.FIELDS:"
+    yield '                raise TypeError(f"there is no property {name}")'
     for field in PROPERTIES:
-        yield f"        {field.name}: {types[field.kind]} | None = None,"
-    yield "    ) -> None:"
-    for field in PROPERTIES:
-        yield f"        self.{field.name} = {field.name}"
+        yield f'        self.{field.name} = {_CHECKS[field.kind]}(given, "{field.name}")'
     yield ""
     yield "    def encode(self) -> bytes:"
     yield '        """Return the bytes of a content header from its flags on.'
     yield ""
-    yield "        Raises: ValueError for a value that cannot be written."
+    yield "        Raises: ValueError for a value that cannot be written; it names the property."
     yield '        """'
     yield "        flags: i64 = 0"
     for index, field in enumerate(PROPERTIES):
@@ -125,12 +142,46 @@ def _properties_class() -> Iterator[str]:
         yield f"            flags |= {_flag(index)}"
     yield "        w = BytesWriter()"
     yield "        write_i16_be(w, i16(flags))"
+    yield '        name = ""'
+    yield "        try:"
     for field in PROPERTIES:
-        yield f"        if self.{field.name} is not None:"
-        yield f"            write_{field.kind}(w, self.{field.name})"
+        yield f"            if self.{field.name} is not None:"
+        yield f'                name = "{field.name}"'
+        yield f"                write_{field.kind}(w, self.{field.name})"
+    yield "        except ValueError as error:"
+    yield '            raise ValueError(f"property {name}: {error}") from None'
     yield "        return w.getvalue()"
     yield ""
     yield from _PROPERTIES_SPECIALS.splitlines()
+
+
+_PROPERTIES_GIVEN = '''def _text(given: dict[str, object], name: str) -> str | None:
+    """Return the property `name` as text.  Raises: TypeError."""
+    value = given.get(name)
+    if value is None or isinstance(value, str):
+        return value
+    raise _wrong_type(name, "a str", value)
+
+
+def _number(given: dict[str, object], name: str) -> int | None:
+    """Return the property `name` as a number.  Raises: TypeError."""
+    value = given.get(name)
+    if value is None or isinstance(value, int):
+        return value
+    raise _wrong_type(name, "an int", value)
+
+
+def _table(given: dict[str, object], name: str) -> dict[str, object] | None:
+    """Return the property `name` as a table.  Raises: TypeError."""
+    value = given.get(name)
+    if value is None or isinstance(value, dict):
+        return value
+    raise _wrong_type(name, "a dict", value)
+
+
+def _wrong_type(name: str, wanted: str, value: object) -> TypeError:
+    """Return the error of a property that was given as something else."""
+    return TypeError(f"property {name} must be {wanted}, not {type(value).__name__}")'''
 
 
 _PROPERTIES_SPECIALS = '''    def __eq__(self, other: object) -> bool:

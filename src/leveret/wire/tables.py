@@ -359,7 +359,10 @@ class _TableWriter:
             if not isinstance(key, str):
                 raise _refused(f"key of type {type(key).__name__}")
             write_shortstr(self.w, key)
-            self.value(value, depth)
+            try:
+                self.value(value, depth)
+            except ValueError as error:
+                raise ValueError(f"{key}: {error}") from None
 
     def array(self, values: list[object], depth: i64) -> None:
         """Write `values` after their length."""

@@ -49,9 +49,10 @@ class Channel(ShellChannel):
 
     def close(self, code: int = 200, text: str = "") -> None:
         """Close the channel; its unacked messages go back to their queues."""
-        if not self._ended:
-            self.session.close(code, text)
-            self.connection.run_until(lambda: self._ended)
+        with self.connection.one_thread:
+            if not self._ended:
+                self.session.close(code, text)
+                self.connection.run_until(lambda: self._ended)
 
     def call(self, request: Request[T]) -> T:
         """Send a request and return its result.
@@ -62,9 +63,31 @@ class Channel(ShellChannel):
 
     def _call(self, method: Method, call: Call[T]) -> T:
         """Send a method and wait for the end of its token."""
-        self.session.request(method, call)
-        self.connection.run_until(lambda: call.done)
-        return call.result()
+        with self.connection.one_thread:
+            self.session.request(method, call)
+            self.connection.run_until(lambda: call.done)
+            return call.result()
+
+    def ack(self, delivery_tag: int = 0, *, multiple: bool = False) -> None:
+        """Ack one delivery, or with `multiple` all up to it; tag 0 with `multiple` means all.
+
+        Raises: the channel's error when it has ended.
+        """
+        with self.connection.one_thread:
+            super().ack(delivery_tag, multiple=multiple)
+
+    def nack(self, delivery_tag: int = 0, *, multiple: bool = False, requeue: bool = True) -> None:
+        """Refuse one delivery, or with `multiple` all up to it.
+
+        Raises: the channel's error when it has ended.
+        """
+        with self.connection.one_thread:
+            super().nack(delivery_tag, multiple=multiple, requeue=requeue)
+
+    def reject(self, delivery_tag: int, *, requeue: bool = True) -> None:
+        """Refuse one delivery.  Raises: the channel's error when it has ended."""
+        with self.connection.one_thread:
+            super().reject(delivery_tag, requeue=requeue)
 
     # -- queue and exchange ------------------------------------------------------------------------
 
@@ -178,16 +201,17 @@ class Channel(ShellChannel):
 
         Raises: Nacked, Returned; the channel's error; ValueError for what cannot be written.
         """
-        self._wait_until_publishable()
-        if self.session.confirms is None:
-            self._put(body, exchange, routing_key, properties, mandatory, None)
-            self.connection.flush()
-            self.connection.read_what_came()
-            return
-        waiting = Waiting()
-        self._put(body, exchange, routing_key, properties, mandatory, waiting)
-        self.connection.run_until(lambda: waiting.done)
-        waiting.check()
+        with self.connection.one_thread:
+            self._wait_until_publishable()
+            if self.session.confirms is None:
+                self._put(body, exchange, routing_key, properties, mandatory, None)
+                self.connection.flush()
+                self.connection.read_what_came()
+                return
+            waiting = Waiting()
+            self._put(body, exchange, routing_key, properties, mandatory, waiting)
+            self.connection.run_until(lambda: waiting.done)
+            waiting.check()
 
     def publish_nowait(
         self,
@@ -204,12 +228,13 @@ class Channel(ShellChannel):
 
         Raises: as `publish` without its confirm.
         """
-        self._wait_until_publishable()
-        sequence = self._put(body, exchange, routing_key, properties, mandatory, None)
-        if self.connection.session.output_bytes >= CLIENT_OUTPUT_BYTES_HIGH:
-            self.connection.flush()
-            self.connection.read_what_came()
-        return sequence
+        with self.connection.one_thread:
+            self._wait_until_publishable()
+            sequence = self._put(body, exchange, routing_key, properties, mandatory, None)
+            if self.connection.session.output_bytes >= CLIENT_OUTPUT_BYTES_HIGH:
+                self.connection.flush()
+                self.connection.read_what_came()
+            return sequence
 
     def wait_for_confirms(self) -> None:
         """Wait until all that was published so far is confirmed.
@@ -217,16 +242,17 @@ class Channel(ShellChannel):
         Raises: Nacked or Returned for what `publish_nowait` sent; the channel's error; ValueError
         without confirm mode.
         """
-        confirms = self.session.confirms
-        if confirms is None:
-            raise ValueError("the channel is not in confirm mode")
-        last = confirms.last
-        self.connection.run_until(lambda: confirms.settled_to(last))
-        if confirms.lost:
-            self.session.check_open()
-        failure = confirms.take_failure()
-        if failure is not None:
-            raise failure
+        with self.connection.one_thread:
+            confirms = self.session.confirms
+            if confirms is None:
+                raise ValueError("the channel is not in confirm mode")
+            last = confirms.last
+            self.connection.run_until(lambda: confirms.settled_to(last))
+            if confirms.lost:
+                self.session.check_open()
+            failure = confirms.take_failure()
+            if failure is not None:
+                raise failure
 
     @property
     def may_publish(self) -> bool:

@@ -18,6 +18,7 @@ from leveret.client import requests
 from leveret.client.blocking.calls import Call
 from leveret.client.blocking.channel import Channel
 from leveret.client.blocking.link import Link, open_link
+from leveret.client.blocking.one_thread import OneThread
 from leveret.client.errors import Closed, InputFull
 from leveret.client.shell_connection import ShellConnection, monotonic_ms, prepare
 
@@ -51,12 +52,16 @@ def connect(
 
 
 class Connection(ShellConnection):
-    """One connection; made by `connect`, used by one thread."""
+    """One connection; made by `connect`, used by one thread at a time.
+
+    Raises: ConnectionInUse by every call that finds another thread in a call of this connection.
+    """
 
     def __init__(
         self, parameters: Parameters, properties: Mapping[str, object], link: Link
     ) -> None:
         super().__init__(parameters, properties)
+        self.one_thread = OneThread()
         #: Consumers with a callback, once for each message that waits for it.
         self.ready: deque[Consumer] = deque()
         #: What ended consumers with a callback, until `process` raises it.
@@ -86,36 +91,40 @@ class Connection(ShellConnection):
 
     def close(self, code: int = 200, text: str = "") -> None:
         """Close the connection, with all its channels; does nothing when it has ended."""
-        if self._ended:
-            return
-        self.session.close(code, text)
-        deadline = time.monotonic() + self.parameters.connection_timeout_ms / 1000
-        if not self.run_until(lambda: self._ended, deadline):
-            self._handle(self.session.lost("the broker did not answer the close"))
+        with self.one_thread:
+            if self._ended:
+                return
+            self.session.close(code, text)
+            deadline = time.monotonic() + self.parameters.connection_timeout_ms / 1000
+            if not self.run_until(lambda: self._ended, deadline):
+                self._handle(self.session.lost("the broker did not answer the close"))
 
     def abort(self) -> None:
         """End the connection without asking the broker; does nothing when it has ended."""
-        if not self._ended:
-            self._handle(self.session.lost("this side hung up"))
+        with self.one_thread:
+            if not self._ended:
+                self._handle(self.session.lost("this side hung up"))
 
     # -- what the application asks for -------------------------------------------------------------
 
     def channel(self) -> Channel:
         """Open a channel.  Raises: the connection's error; NoFreeChannel."""
-        channel = Channel(self)
-        opening: Call[None] = Call(lambda _: None)
-        channel.session = self.session.open_channel(channel, opening)
-        self.run_until(lambda: opening.done)
-        opening.result()
-        return channel
+        with self.one_thread:
+            channel = Channel(self)
+            opening: Call[None] = Call(lambda _: None)
+            channel.session = self.session.open_channel(channel, opening)
+            self.run_until(lambda: opening.done)
+            opening.result()
+            return channel
 
     def update_secret(self, new_secret: str, reason: str = "") -> None:
         """Hand the broker a fresh token.  Raises: NotAllowed (530)."""
-        request = requests.update_secret(new_secret, reason)
-        call = Call(request.result)
-        self.session.request(request.method, call)
-        self.run_until(lambda: call.done)
-        call.result()
+        with self.one_thread:
+            request = requests.update_secret(new_secret, reason)
+            call = Call(request.result)
+            self.session.request(request.method, call)
+            self.run_until(lambda: call.done)
+            call.result()
 
     def process(self, timeout: float | None = 0.0) -> int:
         """Read what has come and give messages to their callbacks; return how many.
@@ -125,19 +134,20 @@ class Connection(ShellConnection):
         Raises: ConsumerCancelled or the channel's error, once, for a consumer with a callback that
         has ended; the connection's error; what a callback raises.
         """
-        deadline = None if timeout is None else time.monotonic() + timeout
-        self.flush()
-        self.read_what_came()
-        count = self._run_callbacks()
-        while count == 0:
-            if self.failures:
-                raise self.failures.popleft()
-            self.session.check_open()
-            if deadline is not None and time.monotonic() >= deadline:
-                break
-            self.turn(deadline)
+        with self.one_thread:
+            deadline = None if timeout is None else time.monotonic() + timeout
+            self.flush()
+            self.read_what_came()
             count = self._run_callbacks()
-        return count
+            while count == 0:
+                if self.failures:
+                    raise self.failures.popleft()
+                self.session.check_open()
+                if deadline is not None and time.monotonic() >= deadline:
+                    break
+                self.turn(deadline)
+                count = self._run_callbacks()
+            return count
 
     def _run_callbacks(self) -> int:
         """Give each message that waits to its callback, in the order in which they came."""
@@ -157,37 +167,41 @@ class Connection(ShellConnection):
 
         What ends the connection ends what `done` waits for, as an event.
         """
-        while not done():
-            if self._ended:
-                return done()
-            if deadline is not None and time.monotonic() >= deadline:
-                return False
-            self.turn(deadline)
-        return True
+        with self.one_thread:
+            while not done():
+                if self._ended:
+                    return done()
+                if deadline is not None and time.monotonic() >= deadline:
+                    return False
+                self.turn(deadline)
+            return True
 
     def turn(self, deadline: float | None) -> None:
         """Send and read once, waiting until `deadline` at most if nothing comes."""
-        if self._ended:
-            self.session.check_open()
-        self._send()
-        if not self._receive():
-            self._link.wait(len(self._unsent) > 0, self._patience(deadline))
-        self._tick_if_due()
+        with self.one_thread:
+            if self._ended:
+                self.session.check_open()
+            self._send()
+            if not self._receive():
+                self._link.wait(len(self._unsent) > 0, self._patience(deadline))
+            self._tick_if_due()
 
     def flush(self) -> None:
         """Send everything that was written, reading meanwhile if the broker does not."""
-        self._send()
-        while self._unsent and not self._ended:
-            if not self._receive():
-                self._link.wait(True, self._patience(None))
-            self._tick_if_due()
+        with self.one_thread:
             self._send()
+            while self._unsent and not self._ended:
+                if not self._receive():
+                    self._link.wait(True, self._patience(None))
+                self._tick_if_due()
+                self._send()
 
     def read_what_came(self) -> None:
         """Take what has come, without waiting."""
-        if not self._ended:
-            self._receive()
-            self._tick_if_due()
+        with self.one_thread:
+            if not self._ended:
+                self._receive()
+                self._tick_if_due()
 
     def _send(self) -> None:
         """Send what goes out at once."""

@@ -113,8 +113,9 @@ class Consumer:
 
         Raises: StopIteration after the timeout or `cancel`, ConsumerCancelled, the channel's error.
         """
-        if not self._buffer:
-            self._fill()
+        while not self._buffer:
+            with self._channel.connection.one_thread:
+                self._fill()
         message = self._buffer.popleft()
         self._channel.hold(-len(message.body) - CLIENT_MESSAGE_OVERHEAD_BYTES)
         return message

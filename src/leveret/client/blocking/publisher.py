@@ -51,11 +51,12 @@ class BulkPublisher:
         Raises: Nacked when the broker refused one; ConnectionLost when it confirms nothing for too
         long; the channel's error.
         """
-        self._wait(lambda: self._has_room(count))
-        self.channel.session.publish_encoded(frames, count)
-        self._connection.flush()
-        self._connection.read_what_came()
-        self.check()
+        with self._connection.one_thread:
+            self._wait(lambda: self._has_room(count))
+            self.channel.session.publish_encoded(frames, count)
+            self._connection.flush()
+            self._connection.read_what_came()
+            self.check()
 
     def wait_until_confirmed(self) -> None:
         """Wait until all that was sent is confirmed.  Raises: as `send`."""
