@@ -28,8 +28,8 @@ TABLE_DEPTH_MAX: Final = 32
 #: Entries in one table with all the tables and arrays in it.
 TABLE_ENTRIES_MAX: Final = 4096
 
-#: The largest body by default (RabbitMQ 4: 16 MiB).
-MESSAGE_BYTES_MAX: Final = 16 * 1024 * 1024
+#: The largest body by default, as in RabbitMQ 3.x (4.x: 16 MiB): real programs send 20 MB.
+MESSAGE_BYTES_MAX: Final = 128 * 1024 * 1024
 
 # -- session ---------------------------------------------------------------------------------------
 
@@ -63,7 +63,8 @@ CONSUMERS_PER_CHANNEL_MAX: Final = 65_535
 #: Deliveries of one channel that wait for their ack; prefetch bounds it earlier where it is set.
 UNACKED_PER_CHANNEL_MAX: Final = 1_000_000
 
-#: Messages that one transaction holds before its commit, and their bytes.
+#: Messages that one transaction holds before its commit, and the bytes of all but the largest: any
+#: one message that may be published may be part of a transaction.
 TX_MESSAGES_MAX: Final = 65_536
 TX_BYTES_MAX: Final = 64 * 1024 * 1024
 
@@ -278,8 +279,10 @@ COMPACT_DEAD_BYTES_MIN: Final = 4 * 1024 * 1024
 #: Dead bytes beyond those that live for which checkpoints are taken to give them back.
 RECLAIM_BYTES_MIN: Final = 64 * 1024 * 1024
 
-#: Chunks of a deep queue that are read before its consumers come to them.
+#: Chunks of a deep queue that are read before its consumers come to them, and the bytes after which
+#: no further one is: a chunk may be one message of 128 MiB.
 PAGES_AHEAD: Final = 3
+PAGES_AHEAD_BYTES: Final = 16 * 1024 * 1024
 
 #: Memory of blocks of streams that files have too: the newest ones, and what was read back.  It
 #: holds 200 blocks of large messages, 85 of those with 100 bytes.
@@ -297,8 +300,9 @@ DAMAGE_PLACES_MAX: Final = 100
 #: while nothing else is awaited from it.
 CLIENT_INPUT_BYTES_HIGH: Final = 16 * 1024 * 1024
 
-#: Beyond this the connection ends with an error instead of taking the machine's memory: replies
-#: and confirms come behind the messages, so reading cannot always pause.
+#: Beyond this, unless one message alone is larger, the connection ends with an error instead of
+#: taking the machine's memory: replies and confirms come behind the messages, so reading cannot
+#: always pause.
 CLIENT_INPUT_BYTES_MAX: Final = 128 * 1024 * 1024
 
 #: What one such message counts beside its body: objects and property bytes.

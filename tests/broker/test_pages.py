@@ -14,6 +14,7 @@ from core import Node, Peer, all_waiting
 from leveret.broker.browse import BrowseFilter, browse
 from leveret.broker.classic import ClassicQueue
 from leveret.broker.policy import make_policy
+from leveret.limits import PAGES_AHEAD_BYTES
 from leveret.store.disks.recording import RecordingDisk
 from leveret.store.segments import segment_path
 from paged import exact, got, no_chance
@@ -534,3 +535,18 @@ def test_a_consumer_browses_what_lies_on_the_disk() -> None:
     assert heard == list(range(2 * MANY))
     exact(node)
     assert got(peer) == heard
+
+
+@pytest.mark.parametrize("arguments", [{}, {"x-max-priority": 2}], ids=["plain", "priorities"])
+def test_large_messages_are_read_ahead_by_bytes(arguments: dict[str, object]) -> None:
+    """A page may be one message of the largest size: of such ones the next is read, no more."""
+    node, peer = deep()
+    peer.declare("q", arguments=arguments)
+    for number in range(5):
+        peer.send(publish(1, "", "q", bytes([number]) * PAGES_AHEAD_BYTES, delivery_mode=2))
+    node.write_spilled()
+    node.sync()
+    assert peer.call_get("q").body[:1] == b"\0"
+    node.run()
+    # One is unacked and the next is at hand; three lie on the disk.
+    assert 2 * PAGES_AHEAD_BYTES < node.turn.held_bytes < 3 * PAGES_AHEAD_BYTES

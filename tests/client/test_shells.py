@@ -321,6 +321,46 @@ def test_input_at_its_bound_is_taken() -> None:
     in_blocking(script, use)
 
 
+def one_large(line: Line) -> None:
+    """Deliver one message of more than is held by default in these tests, then the next."""
+    deliver = BasicDeliver("ctag", 1, False, "", "q")
+    line.handshake().open_channel()
+    line.receive(BasicConsume)
+    line.send(frame(1, BasicConsumeOk("ctag")))
+    for _ in range(2):
+        line.send(content(1, deliver, bytes(200_001)))
+        line.receive(BasicAck)
+    line.answer_close()
+
+
+def test_one_message_larger_than_the_bound_is_taken_blocking() -> None:
+    """Messages of the largest size come one by one under a prefetch limit of 1."""
+
+    def use(channel: blocking.Channel) -> None:
+        channel.connection.input_bytes_max = 200_000
+        consumer = channel.consume("q")
+        for _ in range(2):
+            message = next(consumer)
+            assert len(message.body) == 200_001
+            message.ack()
+        channel.connection.close()
+
+    in_blocking(one_large, use)
+
+
+def test_one_message_larger_than_the_bound_is_taken_asyncio() -> None:
+    async def use(channel: Channel) -> None:
+        channel.connection.input_bytes_max = 200_000
+        consumer = await channel.consume("q")
+        for _ in range(2):
+            message = await anext(consumer)
+            assert len(message.body) == 200_001
+            message.ack()
+        await channel.connection.close()
+
+    in_asyncio(one_large, use)
+
+
 def test_a_callback_and_the_cancel_of_its_consumer() -> None:
     """Messages that come after basic.cancel and before cancel-ok still belong to the consumer."""
     deliver = BasicDeliver("ctag", 1, False, "", "q")

@@ -337,6 +337,19 @@ def test_heartbeats_keep_an_idle_connection(broker: Broker) -> None:
         exclusive_queue(connection.channel())
 
 
+def test_a_body_of_20_mb(channel: BlockingChannel, name: str) -> None:
+    """What real programs send to a broker of default settings: confirmed, and consumed."""
+    body = bytes(range(250)) * 80_000
+    channel.queue_declare(name, durable=True)
+    channel.confirm_delivery()
+    persistent = pika.BasicProperties(delivery_mode=2)
+    channel.basic_publish("", name, body, persistent, mandatory=True)
+    method, _, got = next(channel.consume(name, inactivity_timeout=60))
+    assert got == body
+    channel.basic_ack(method.delivery_tag)
+    channel.queue_delete(name)
+
+
 def test_server_properties(connection: pika.BlockingConnection) -> None:
     assert connection.basic_nack_supported
     assert connection.consumer_cancel_notify_supported

@@ -202,7 +202,7 @@ def test_dead_letters_are_part_of_the_transaction(node: Node, large: bool) -> No
     letters = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
     peer.declare("source", arguments=letters)
     body = bytes(1 << 20) if large else b"m"
-    count = TX_BYTES_MAX // (1 << 20) if large else 3
+    count = TX_BYTES_MAX // (1 << 20) + 1 if large else 3
     for _ in range(count):
         peer.send(publish(2, "", "source", body, delivery_mode=2))
         node.sync()
@@ -278,12 +278,23 @@ def test_a_transaction_has_limits(tx: Peer) -> None:
 
 def test_a_transaction_has_a_limit_of_bytes(tx: Peer) -> None:
     large = publish(1, "", "q", bytes(1 << 20))
-    tx.send(*[large] * (TX_BYTES_MAX // (1 << 20) - 1))
+    tx.send(*[large] * (TX_BYTES_MAX // (1 << 20)))
     tx.call(1, "tx.rollback")
     # What was rolled back counts no more.
-    tx.send(*[large] * (TX_BYTES_MAX // (1 << 20) - 1))
+    tx.send(*[large] * (TX_BYTES_MAX // (1 << 20)))
     assert tx.take() == []
     tx.send(large, large)
+    assert tx.expect(1, "channel.close").code == 406
+
+
+def test_a_transaction_takes_one_message_of_any_size_beside_others(tx: Peer) -> None:
+    """What may be published may be part of a transaction, with others before and after it."""
+    largest = publish(1, "", "q", bytes(TX_BYTES_MAX + 1))
+    tx.send(
+        publish(1, "", "q", b"before"), largest, publish(1, "", "q", bytes(TX_BYTES_MAX - 1000))
+    )
+    assert tx.take() == []
+    tx.send(publish(1, "", "q", bytes(1000)))
     assert tx.expect(1, "channel.close").code == 406
 
 

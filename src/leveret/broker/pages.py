@@ -26,7 +26,12 @@ from leveret.broker.source import NOTHING, TAKEN, Returned, Window, window_of
 from leveret.broker.spill_record import SpillRecord
 from leveret.broker.turn import Damaged
 from leveret.chunk import NEVER, ROW_BYTES, Chunk, ChunkBuilder, ChunkDamaged
-from leveret.limits import CHUNK_RECORDS_MAX, MESSAGE_OVERHEAD_BYTES, PAGES_AHEAD
+from leveret.limits import (
+    CHUNK_RECORDS_MAX,
+    MESSAGE_OVERHEAD_BYTES,
+    PAGES_AHEAD,
+    PAGES_AHEAD_BYTES,
+)
 from leveret.store.segments import ChunkRef, check_chunk
 
 if TYPE_CHECKING:
@@ -212,12 +217,22 @@ class Pages:
     def _is_near(self, page: Page) -> bool:
         """Tell whether a page is among those that are read ahead."""
         place: i64 = self.head
-        end: i64 = min(self.head + PAGES_AHEAD, len(self.items))
+        end = self._ahead_end()
         while place < end:
             if self.items[place] is page:
                 return True
             place += 1
         return False
+
+    def _ahead_end(self) -> i64:
+        """Return the place behind the pages that are read ahead."""
+        end: i64 = self.head
+        most: i64 = min(self.head + PAGES_AHEAD, len(self.items))
+        size: i64 = 0
+        while end < most and size < PAGES_AHEAD_BYTES:
+            size += self.items[end].size
+            end += 1
+        return end
 
     def unload(self, page: Page) -> None:
         """Let go of a page's memory."""
@@ -318,7 +333,8 @@ class Pages:
             del self.items[: self.head]
             self.head = 0
         place: i64 = self.head
-        while place < len(self.items) and place < self.head + PAGES_AHEAD:
+        end = self._ahead_end()
+        while place < end:
             ahead = self.items[place]
             if ahead.window is None and ahead.waiting > 0:
                 self.want(ahead)

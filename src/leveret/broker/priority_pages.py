@@ -29,7 +29,12 @@ from leveret.broker.source import Returned, sequence_of
 from leveret.broker.spill_record import SpillRecord
 from leveret.broker.turn import Damaged
 from leveret.chunk import NEVER, ROW_BYTES, Chunk, ChunkBuilder, ChunkDamaged, RecordDamaged
-from leveret.limits import CHUNK_RECORDS_MAX, MESSAGE_OVERHEAD_BYTES, PAGES_AHEAD
+from leveret.limits import (
+    CHUNK_RECORDS_MAX,
+    MESSAGE_OVERHEAD_BYTES,
+    PAGES_AHEAD,
+    PAGES_AHEAD_BYTES,
+)
 from leveret.store.ranges import RangeSet
 from leveret.store.segments import ChunkRef, check_chunk
 
@@ -275,13 +280,15 @@ class PriorityPages(Pages):
         place = self._place(page)
         end: i64 = min(place + _AHEAD_PLACES, len(self.items))
         ahead: i64 = 0
-        while place < end and ahead < PAGES_AHEAD:
+        size: i64 = 0
+        while place < end and ahead < PAGES_AHEAD and size < PAGES_AHEAD_BYTES:
             behind = self.items[place]
             assert isinstance(behind, PriorityPage)
             if has_level(behind.levels, level):
                 behind.asked |= level_bit(level)
                 super().want(behind)
                 ahead += 1
+                size += behind.size
             place += 1
 
     def want(self, page: Page) -> None:

@@ -49,6 +49,8 @@ class ShellConnection(ABC):
         self.session = Session(parameters, monotonic_ms(), properties)
         self.blocked_reason: str | None = None
         self._input_bytes = 0
+        #: Of the message that came last.
+        self._newest_bytes = 0
         #: See `leveret.limits` for what these bound and why; an application may lower them.
         self.input_bytes_high = CLIENT_INPUT_BYTES_HIGH
         self.input_bytes_max = CLIENT_INPUT_BYTES_MAX
@@ -67,6 +69,14 @@ class ShellConnection(ABC):
     def hold(self, size: int) -> None:
         """Count bytes of messages that wait for the application (negative: no longer)."""
         self._input_bytes += size
+        if size > 0:
+            self._newest_bytes = size
+
+    @property
+    def _is_overfull(self) -> bool:
+        """Whether too much waits; one message alone never does, however large it is."""
+        waits = self._input_bytes
+        return waits > self.input_bytes_max and waits > self._newest_bytes
 
     @property
     def error(self) -> Exception | None:

@@ -120,6 +120,8 @@ class Channel(Outlet):
         self.tx_publishes: list[TxPublish] = []
         self.tx_settles: list[TxSettle] = []
         self.tx_bytes: i64 = 0
+        #: Of the largest message among them.
+        self.tx_largest: i64 = 0
         #: The commit of a batch that is looked at; the connection stands still meanwhile.
         self.commit: Commit | None = None
 
@@ -358,12 +360,15 @@ class Channel(Outlet):
 
         Raises: PreconditionFailed (406) for too many; ResourceFault (506) as `assemble`.
         """
-        size = publish.message.size
+        size: i64 = publish.message.size
         self.tx_bytes += size
+        self.tx_largest = max(self.tx_largest, size)
         self.assemble(size)
-        if len(self.tx_publishes) >= TX_MESSAGES_MAX or self.tx_bytes > TX_BYTES_MAX:
+        over = self.tx_bytes - self.tx_largest > TX_BYTES_MAX
+        if over or len(self.tx_publishes) >= TX_MESSAGES_MAX:
             raise PreconditionFailed(
-                f"a transaction holds at most {TX_MESSAGES_MAX} messages and {TX_BYTES_MAX} bytes"
+                f"a transaction holds at most {TX_MESSAGES_MAX} messages, and {TX_BYTES_MAX} bytes "
+                "beside its largest message"
             )
         self.tx_publishes.append(publish)
 
@@ -380,6 +385,7 @@ class Channel(Outlet):
         self.tx_publishes = []
         self.tx_settles = []
         self.tx_bytes = 0
+        self.tx_largest = 0
 
     # -- the end ----------------------------------------------------------------------------------
 

@@ -243,7 +243,7 @@ class Connection(ShellConnection):
 
     def _check_input(self) -> None:
         """Pause reading when too much waits, unless a reply is to come behind it."""
-        if self._input_bytes > self.input_bytes_max:
+        if self._is_overfull:
             text = f"{self._input_bytes} bytes of messages wait; limit them by channel.qos()"
             self._handle(self.session.abort(InputFull(text)))
         elif self._input_bytes > self.input_bytes_high and not self.session.awaits_reply:

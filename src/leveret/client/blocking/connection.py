@@ -268,7 +268,7 @@ class Connection(ShellConnection):
     def _handle(self, events: list[Event]) -> None:
         """Give the events to whom they concern; end the connection when too much waits."""
         super()._handle(events)
-        if self._input_bytes > self.input_bytes_max and not self._ended:
+        if self._is_overfull and not self._ended:
             text = f"{self._input_bytes} bytes of messages wait; limit them by channel.qos()"
             self._handle(self.session.abort(InputFull(text)))
 

@@ -68,12 +68,15 @@ def _commit(channel: Channel) -> None:
     for publish in publishes:
         outcome |= _publish(channel, publish)
     rejected: i64 = 0
+    largest: i64 = 0
     for settle in settles:
         channel.settle(settle.unacked, settle.outcome)
         if settle.outcome == REJECT:
             for unacked in settle.unacked:
-                rejected += unacked.message.size
-    if rejected <= TX_BYTES_MAX:
+                size: i64 = unacked.message.size
+                rejected += size
+                largest = max(largest, size)
+    if rejected - largest <= TX_BYTES_MAX:
         # Its dead letters are part of it; more than that would be too large a record.
         turn.bury()
     journal.end_tx()
