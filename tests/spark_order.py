@@ -8,7 +8,7 @@ as long as the query runs; `commit` comes with the next batch and never for the 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +22,7 @@ from pyspark.sql.types import StructType
 from leveret.spark.batch import PrunedBatchReader
 from leveret.spark.options import parse_options
 from leveret.spark.queue_stream import QueueStreamReader
+from leveret.spark.retries import Pause
 from leveret.spark.stream import StreamReader
 from memory_stream import MemorySource, MemoryTransport, find_in_memory
 
@@ -96,7 +97,7 @@ class StreamingRun:
         checkpoint: Checkpoint,
         *,
         available_now: bool = False,
-        clock: Callable[[], float] | None = None,
+        pause: Pause | None = None,
         source: type[DataSource] = MemorySource,
     ) -> None:
         made = make_source(options, source)
@@ -106,13 +107,13 @@ class StreamingRun:
         self.checkpoint = checkpoint
         self.planner: Any = made.streamReader(schema=schema)
         assert isinstance(self.planner, StreamReader | QueueStreamReader)
-        if clock is not None:
+        if pause is not None:
             self.planner = StreamReader(
                 parse_options(CaseInsensitiveDict(options)),
                 schema,
                 MemoryTransport,
                 find_in_memory,
-                clock,
+                pause,
             )
         self.reader = made.streamReader(schema=schema)
         self.initial = as_json(self.planner.initialOffset())

@@ -390,6 +390,10 @@ SPARK_WRITE_PIECE_BYTES: Final = 1024 * 1024
 #: window of messages does.
 SPARK_WRITE_KEPT_BYTES: Final = 64 * 1024 * 1024
 
+#: For so long is a broker asked again that cannot be reached: it may start after a crash with a
+#: large journal, which takes seconds, or with its machine, which takes a minute or two.
+SPARK_RETRY_MS: Final = 120_000
+
 #: No confirm for so long, while the broker blocks nobody, fails a task.
 SPARK_WRITE_TIMEOUT_MS: Final = 120_000
 

@@ -21,6 +21,7 @@ from leveret.spark.schema import ROW
 from leveret.spark.transports import open_transport
 from leveret.spark.transports.base import Bounds, Interrupted, Piece, Transport
 from live_stream import LiveStream, Sent
+from pauses import StepPause
 
 
 def transport(stream: LiveStream, **options: str) -> Transport:
@@ -151,18 +152,17 @@ def test_a_read_goes_on_after_a_crash_of_the_broker(tmp_path: Path, name: str) -
         options = parse_options(
             live.options | {"prefetch": "100", "numRetries": "20", "transport": "amqp"}
         )
-        waits: list[float] = []
 
-        def restart(seconds: float) -> None:
-            waits.append(seconds)
+        def restart(_: float) -> None:
             if not broker.is_running():
                 broker.start()
 
+        pause = StepPause(restart)
         with open_transport(options, name, ROW) as way:
-            batches = read_range(way, options, OffsetRange(name, 0, count), wait=restart)
+            batches = read_range(way, options, OffsetRange(name, 0, count), pause)
             found = next(batches).column("body").to_pylist()
             broker.kill()
             for batch in batches:
                 found += batch.column("body").to_pylist()
         assert found == [b"%d" % number for number in range(count)]
-        assert waits
+        assert pause.waits

@@ -29,6 +29,7 @@ from leveret.spark.transports.auto import AutoTransport
 from leveret.spark.transports.base import Bounds, Interrupted, Piece, Transport
 from leveret.spark.transports.bulk import BulkTransport
 from live_stream import LiveStream, Sent
+from pauses import StepPause
 
 
 def transport(stream: LiveStream, **options: str) -> Transport:
@@ -213,22 +214,21 @@ def test_a_read_goes_on_after_a_crash_of_the_broker(tmp_path: Path, name: str) -
         live.declare()
         made = live.publish_numbers(0, 2000)
         options = parse_options(live.options | {"transport": "bulk", "numRetries": "20"})
-        waits: list[float] = []
 
-        def restart(seconds: float) -> None:
-            waits.append(seconds)
+        def restart(_: float) -> None:
             if not broker.is_running():
                 broker.start()
 
+        pause = StepPause(restart)
         with open_transport(options, name, ROW) as way:
             found = []
             for start in (0, 1000):
                 whole = OffsetRange(name, start, start + 1000)
-                for batch in read_range(way, options, whole, wait=restart):
+                for batch in read_range(way, options, whole, pause):
                     found += batch.column("body").to_pylist()
                 broker.kill()
         assert found == made
-        assert waits
+        assert pause.waits
 
 
 def test_harmed_messages_are_missing(tmp_path: Path, name: str) -> None:

@@ -37,7 +37,7 @@ DEFAULTS = {
     "transport": "`auto`",
     "prefetch": "2000",
     "pollTimeoutMs": "60000",
-    "numRetries": "3",
+    "retryTimeoutMs": "120000",
     "ackMode": "`afterBatch`",
 }
 

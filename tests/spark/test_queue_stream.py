@@ -73,7 +73,7 @@ def test_a_running_query_outlives_the_broker_and_leaves_nothing_when_idle(
         queue.declare()
         queue.publish_numbers(0, COUNT)
         query = (
-            rows_of(spark, queue, tmp_path, maxOffsetsPerTrigger="2000", numRetries="20")
+            rows_of(spark, queue, tmp_path, maxOffsetsPerTrigger="2000")
             .writeStream.format("memory")
             .queryName("queue_outlives")
             .option("checkpointLocation", str(tmp_path / "checkpoint"))

@@ -13,23 +13,11 @@ from leveret.spark.options import OptionError
 from leveret.spark.ranges import DataLossError
 from leveret.spark.streams import FRESH_SECONDS
 from memory_stream import STREAMS, MemoryStream
+from pauses import StepPause
 from spark_order import Checkpoint, StreamingRun, batch_rows
 
 URI = "amqp://localhost"
 Orders = list[MemoryStream]
-
-
-class Clock:
-    """Time that tests move on."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-    def pass_by(self, seconds: float) -> None:
-        self.now += seconds
 
 
 def made(name: str, count: int) -> MemoryStream:
@@ -120,9 +108,9 @@ def test_a_limit_is_shared_in_proportion(orders: Orders) -> None:
 
 
 def test_a_new_partition_is_read_from_its_start(orders: Orders) -> None:
-    clock = Clock()
+    clock = StepPause()
     checkpoint = Checkpoint()
-    run = StreamingRun(super_stream(), checkpoint, clock=clock)
+    run = StreamingRun(super_stream(), checkpoint, pause=clock)
     run.all_batches()
     made("orders-3", 7).truncate(2)
     assert run.batch() is None  # the list of streams is believed for a while
@@ -236,11 +224,11 @@ def test_what_is_wrong_with_the_start_does_not_hinder_a_restart(orders: Orders) 
 def test_a_stream_that_comes_back_after_the_target_was_set_stays_in_the_offsets(
     orders: Orders,
 ) -> None:
-    clock = Clock()
+    clock = StepPause()
     checkpoint = Checkpoint()
     StreamingRun(super_stream(), checkpoint).all_batches()
     back = STREAMS.pop("orders-2")
-    run = StreamingRun(super_stream(), checkpoint, available_now=True, clock=clock)
+    run = StreamingRun(super_stream(), checkpoint, available_now=True, pause=clock)
     STREAMS["orders-2"] = back
     clock.pass_by(FRESH_SECONDS)
     orders[0].append(b"after the target")
@@ -284,9 +272,9 @@ def test_a_moment_after_the_last_message_is_an_error_or_the_end(orders: Orders) 
 
 
 def test_a_batch_waits_for_enough_but_not_for_ever(orders: Orders) -> None:
-    clock = Clock()
+    clock = StepPause()
     options = super_stream(minOffsetsPerTrigger="5", maxTriggerDelay="30s")
-    run = StreamingRun(options, Checkpoint(), clock=clock)
+    run = StreamingRun(options, Checkpoint(), pause=clock)
     assert len(run.batch() or []) == 60  # the first does not wait
     orders[0].append(*[b"x"] * 4)
     assert run.batch() is None

@@ -131,7 +131,7 @@ def test_a_query_outlives_a_crash_of_the_broker(
         live.declare()
         live.publish_numbers(0, 100)
         query = (
-            rows_of(spark, live, numRetries="20")
+            rows_of(spark, live)
             .writeStream.format("memory")
             .queryName("crashed")
             .option("checkpointLocation", str(tmp_path / "checkpoint"))

@@ -211,7 +211,7 @@ def test_the_page_lists_the_options_in_their_order_with_their_defaults() -> None
         ("maxInFlight", plain.max_in_flight),
         ("confirmTimeoutMs", plain.confirm_timeout_ms),
         ("stagingExpiryMs", plain.staging_expiry_ms),
-        ("numRetries", plain.num_retries),
+        ("retryTimeoutMs", plain.retry_timeout_ms),
     ):
         assert listed[name][0].strip("`") == str(default)
 

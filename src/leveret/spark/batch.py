@@ -15,6 +15,7 @@ from leveret.spark.planner import OffsetRange, plan
 from leveret.spark.projection import Projection
 from leveret.spark.pruning import Pruning, pruning_of
 from leveret.spark.ranges import read_range, report_data_loss
+from leveret.spark.retries import REAL_PAUSE, Pause
 from leveret.spark.streams import Streams
 from leveret.spark.transports import TransportOpener, open_transport
 
@@ -28,11 +29,13 @@ class BatchReader(DataSourceReader):
         schema: StructType,
         opener: TransportOpener = open_transport,
         finder: StreamFinder = find_streams,
+        pause: Pause = REAL_PAUSE,
     ) -> None:
         self._options = options.for_batch()
         self._projection = Projection(options, schema)
         self._open = opener
         self._find = finder
+        self._pause = pause
         self._pruning = Pruning()
 
     def partitions(self) -> list[InputPartition]:
@@ -42,7 +45,7 @@ class BatchReader(DataSourceReader):
         OptionError for options that do not name the streams there are.
         """
         options = self._options
-        streams = Streams(options, self._projection.needed, self._open, self._find)
+        streams = Streams(options, self._projection.needed, self._open, self._find, self._pause)
         try:
             ranges = self._resolve(streams)
         finally:

@@ -17,12 +17,11 @@ from typing import Final
 from urllib.parse import quote, urlsplit
 
 from leveret.client import Parameters
-from leveret.client.blocking import connect
 from leveret.errors import NotFound
 from leveret.limits import SPARK_LISTING_BYTES_MAX, SPARK_STREAMS_MAX
+from leveret.spark.connecting import INTERRUPTIONS, interrupted, open_connection
 from leveret.spark.http_link import NoHttp, forget_address, told_address
 from leveret.spark.options import OptionError, Options
-from leveret.spark.transports.amqp import INTERRUPTIONS
 from leveret.spark.transports.base import Interrupted
 
 #: How a read learns the names of its streams; a function that can be pickled.
@@ -62,7 +61,7 @@ def _partitions(options: Options, super_stream: str) -> tuple[str, ...]:
     """Return `orders-0`, `orders-1` … as far as they exist."""
     names: list[str] = []
     try:
-        with connect(options.parameters(), connection_name="leveret spark streams") as connection:
+        with open_connection(options.parameters(), "leveret spark streams") as connection:
             while len(names) <= SPARK_STREAMS_MAX:
                 name = f"{super_stream}-{len(names)}"
                 channel = connection.channel()
@@ -73,7 +72,7 @@ def _partitions(options: Options, super_stream: str) -> tuple[str, ...]:
                 channel.close()
                 names.append(name)
     except INTERRUPTIONS as error:
-        raise Interrupted(f"{type(error).__name__}: {error}") from error
+        raise interrupted(error) from error
     if not names:
         raise NotFound(f"no super stream '{super_stream}': there is no stream '{super_stream}-0'")
     return _limited(names)
@@ -138,8 +137,9 @@ def _get(address: str, path: str, parameters: Parameters) -> object:
     except (OSError, http.client.HTTPException) as error:
         # The broker may have been started again, and listen elsewhere.
         forget_address(parameters)
+        cause = interrupted(error, address)
         raise Interrupted(
-            f"{address} does not answer ({error}). A pattern needs the list of streams, which AMQP "
+            f"{cause}. A pattern needs the list of streams, which AMQP "
             "does not tell: the HTTP listener of Leveret or RabbitMQ's management plugin must run, "
             "and the option httpUri say where it is"
         ) from error

@@ -18,9 +18,9 @@ from contextlib import contextmanager
 from typing import Final
 from urllib.parse import quote, urlencode, urlsplit
 
-from leveret.client import Closed, ConnectionLost, Parameters
-from leveret.client.blocking import connect
-from leveret.errors import AccessRefused, ConnectionForced, NotFound, PreconditionFailed
+from leveret.client import Parameters
+from leveret.errors import AccessRefused, NotFound, PreconditionFailed
+from leveret.spark.connecting import INTERRUPTIONS, interrupted, open_connection
 from leveret.spark.options import Options
 from leveret.spark.transports.base import Interrupted
 
@@ -29,8 +29,6 @@ SERVER: Final = "Leveret"
 
 #: The longest answer in JSON that is looked at.
 _JSON_BYTES_MAX: Final = 1024 * 1024
-
-_INTERRUPTIONS: Final = (OSError, Closed, ConnectionLost, ConnectionForced)
 
 _OK: Final = 200
 _REFUSED: Final = (401, 403)
@@ -54,6 +52,8 @@ class HttpLink:
         self._stream = stream
         self._connection: http.client.HTTPConnection | None = None
         self._headers: dict[str, str] = {}
+        #: The listener that was asked last; empty before it is known.
+        self._address = options.http_uri or ""
 
     def json(self, what: str = "", **query: int) -> Mapping[str, int]:
         """Return what is told of the stream.
@@ -84,7 +84,7 @@ class HttpLink:
         except (OSError, http.client.HTTPException) as error:
             # The broker may have been started again, and listen elsewhere.
             forget_address(self._options.parameters())
-            raise Interrupted(f"{type(error).__name__}: {error}") from error
+            raise interrupted(error, self._address) from error
         finally:
             if not whole:
                 self.close()
@@ -96,12 +96,12 @@ class HttpLink:
         path = f"{place}{what}?{urlencode(query)}"
         if self._connection is not None:
             try:
-                return _checked(self._sent(self._connection, path), stream, vhost)
+                return _checked(self._sent(self._connection, path), stream, vhost, self._address)
             except (ConnectionError, http.client.BadStatusLine):
                 # The broker may close a connection that it heard nothing from.
                 self.close()
         self._connection = self._made()
-        return _checked(self._sent(self._connection, path), stream, vhost)
+        return _checked(self._sent(self._connection, path), stream, vhost, self._address)
 
     def _sent(self, connection: http.client.HTTPConnection, path: str) -> http.client.HTTPResponse:
         connection.request("GET", path, headers=self._headers)
@@ -110,7 +110,8 @@ class HttpLink:
     def _made(self) -> http.client.HTTPConnection:
         """Return a new connection.  Raises: OSError; Interrupted; NoHttp."""
         parameters = self._options.parameters()
-        parts = urlsplit(self._options.http_uri or told_address(parameters))
+        self._address = self._options.http_uri or told_address(parameters)
+        parts = urlsplit(self._address)
         raw = f"{parameters.username}:{parameters.password}".encode()
         self._headers = {"Authorization": f"Basic {base64.b64encode(raw).decode()}"}
         kind: type[http.client.HTTPConnection] = http.client.HTTPConnection
@@ -143,10 +144,10 @@ def told_address(parameters: Parameters) -> str:
 
 def _asked_address(parameters: Parameters) -> str | None:
     try:
-        with connect(parameters, connection_name="leveret spark") as connection:
+        with open_connection(parameters, "leveret spark") as connection:
             port = connection.server_properties.get("http_port")
-    except _INTERRUPTIONS as error:
-        raise Interrupted(f"{type(error).__name__}: {error}") from error
+    except INTERRUPTIONS as error:
+        raise interrupted(error) from error
     if not isinstance(port, int):
         return None
     host = f"[{parameters.host}]" if ":" in parameters.host else parameters.host
@@ -159,23 +160,25 @@ def forget_address(parameters: Parameters) -> None:
         _told.pop((parameters.host, parameters.port), None)
 
 
-def _checked(answer: http.client.HTTPResponse, stream: str, vhost: str) -> http.client.HTTPResponse:
+def _checked(
+    answer: http.client.HTTPResponse, stream: str, vhost: str, address: str
+) -> http.client.HTTPResponse:
     """Return a good answer of Leveret.
 
     Raises: NoHttp; NotFound (404); AccessRefused (403); PreconditionFailed (406); Interrupted.
     """
     if answer.getheader("Server") != SERVER:
-        raise NoHttp(f"what answers there is {answer.getheader('Server')}, not {SERVER}")
+        raise NoHttp(f"what answers at {address} is {answer.getheader('Server')}, not {SERVER}")
     if answer.status == _OK:
         return answer
     reason = _reason(answer)
     if answer.status in _REFUSED:
-        raise AccessRefused(reason)
+        raise AccessRefused(f"{reason} (at {address})")
     if answer.status == _NOT_FOUND:
-        raise NotFound(f"no queue '{stream}' in vhost '{vhost}'")
+        raise NotFound(f"no queue '{stream}' in vhost '{vhost}' (at {address})")
     if answer.status == _BAD:
         raise PreconditionFailed(reason)
-    raise Interrupted(f"the broker answered {answer.status}: {reason}")
+    raise Interrupted(f"{address} answered {answer.status}: {reason}")
 
 
 def _reason(answer: http.client.HTTPResponse) -> str:

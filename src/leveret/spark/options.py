@@ -18,7 +18,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from leveret.client import Parameters, parse_uri
-from leveret.limits import SPARK_PARTITION_RECORDS
+from leveret.limits import SPARK_PARTITION_RECORDS, SPARK_RETRY_MS
 from leveret.spark import option_values as values
 from leveret.spark.offsets import (
     EARLIEST,
@@ -105,7 +105,8 @@ class Options:
     transport: str = "auto"
     prefetch: int = 2000
     poll_timeout_ms: int = 60_000
-    num_retries: int = 3
+    retry_timeout_ms: int = SPARK_RETRY_MS
+    num_retries: int | None = None
     ack_mode: str = "afterBatch"
     spool_dir: str | None = None
     given: tuple[str, ...] = field(default=(), repr=False)
@@ -314,6 +315,7 @@ _PARSERS: Final[dict[str, tuple[str, Callable[[str], object]]]] = {
     "transport": ("transport", values.word(*TRANSPORTS)),
     "prefetch": ("prefetch", values.number(1, 65_535)),
     "pollTimeoutMs": ("poll_timeout_ms", values.number(1, 2**31 - 1)),
+    "retryTimeoutMs": ("retry_timeout_ms", values.number(0, 2**31 - 1)),
     "numRetries": ("num_retries", values.number(0, 1000)),
     "ackMode": ("ack_mode", values.word("afterBatch", "spool", "none")),
     "spoolDir": ("spool_dir", str),

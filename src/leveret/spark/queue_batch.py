@@ -22,14 +22,15 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from leveret.client import ConsumerCancelled, InputFull, Message
-from leveret.client.blocking import Channel, Consumer, connect
+from leveret.client.blocking import Channel, Consumer
 from leveret.limits import SPARK_BATCH_BYTES, SPARK_BATCH_RECORDS
 from leveret.spark.columns import BatchBuilder
+from leveret.spark.connecting import INTERRUPTIONS, interrupted, open_connection
 from leveret.spark.options import OptionError, Options
 from leveret.spark.projection import Projection
 from leveret.spark.queue_feed import DOUBT_SECONDS, check_kind
 from leveret.spark.retries import ask
-from leveret.spark.transports.amqp import INTERRUPTIONS, is_leveret
+from leveret.spark.transports.amqp import is_leveret
 from leveret.spark.transports.base import Interrupted
 
 #: The largest prefetch count that AMQP can say; for more there is no limit.
@@ -132,13 +133,12 @@ class QueueBatchReader(DataSourceReader):
         Raises: Interrupted.
         """
         try:
-            connection = connect(
-                self._options.parameters(), connection_name=f"leveret spark queue {self._queue}"
-            )
+            name = f"leveret spark queue {self._queue}"
+            connection = open_connection(self._options.parameters(), name)
             try:
                 yield connection.channel()
             finally:
                 with contextlib.suppress(*INTERRUPTIONS, InputFull):
                     connection.close()
         except INTERRUPTIONS as error:
-            raise Interrupted(f"{type(error).__name__}: {error}") from error
+            raise interrupted(error) from error

@@ -25,13 +25,13 @@ from contextlib import contextmanager
 from typing import Final
 
 from leveret.client import InputFull, Message
-from leveret.client.blocking import Channel, Connection, Consumer, connect
+from leveret.client.blocking import Channel, Connection, Consumer
 from leveret.limits import SPARK_BATCH_BYTES, SPARK_BATCH_RECORDS, SPARK_SPOOL_AHEAD_BYTES
 from leveret.spark.columns import STREAM_OFFSET
+from leveret.spark.connecting import INTERRUPTIONS, interrupted, open_connection
 from leveret.spark.options import OptionError, Options
 from leveret.spark.queue_rows import to_spool
 from leveret.spark.spool import Spool
-from leveret.spark.transports.amqp import INTERRUPTIONS
 from leveret.spark.transports.base import Interrupted
 
 #: A queue is quiet when nothing came for so long.
@@ -314,9 +314,8 @@ class QueueFeed:
         """Return the channel."""
         if self._channel is None or not self._channel.is_open:
             self._disconnect()
-            self._connection = connect(
-                self._options.parameters(), connection_name=f"leveret spark queue {self._queue}"
-            )
+            name = f"leveret spark queue {self._queue}"
+            self._connection = open_connection(self._options.parameters(), name)
             self._channel = self._connection.channel()
             # Nothing has come by it: there is nothing to ack below any number.
             self._base = self.spool.end
@@ -330,7 +329,7 @@ class QueueFeed:
             yield
         except INTERRUPTIONS as error:
             self._disconnect()
-            raise Interrupted(f"{type(error).__name__}: {error}") from error
+            raise interrupted(error) from error
         except (InputFull, Interrupted):
             self._disconnect()
             raise

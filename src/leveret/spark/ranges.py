@@ -2,21 +2,20 @@
 
 Here alone is decided about data loss, as in Spark's Kafka source: with `failOnDataLoss` missing
 messages are an error, without it they are logged and passed over.  A broker that cannot be reached
-is neither: it is an error after `numRetries` attempts in a row.
+is neither: it is an error when it stays away for longer than `retryTimeoutMs`.
 """
 
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pyarrow as pa
 
 from leveret.errors import NotFound
 from leveret.spark.options import Options
 from leveret.spark.planner import OffsetRange
-from leveret.spark.retries import Retries
+from leveret.spark.retries import REAL_PAUSE, Pause, Retries
 from leveret.spark.transports.base import Interrupted, Transport
 
 log = logging.getLogger("leveret.spark")
@@ -41,14 +40,14 @@ def read_range(
     transport: Transport,
     options: Options,
     whole: OffsetRange,
-    wait: Callable[[float], object] = time.sleep,
+    pause: Pause = REAL_PAUSE,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the messages of a range, each offset once and in order.
 
     Raises: DataLossError; Interrupted when the broker cannot be reached; NotFound (404).
     """
     position = whole.start
-    retries = Retries(options, f"stream {whole.stream!r}", wait)
+    retries = Retries(options, f"stream {whole.stream!r}", pause)
 
     def check_gap(came: int) -> None:
         if came < position:

@@ -15,8 +15,7 @@ last batch.  `stop` lets go of connections and no more: Spark 4.3.0 does not cal
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -37,6 +36,7 @@ from leveret.spark.options import OptionError, Options
 from leveret.spark.planner import OffsetRange, plan
 from leveret.spark.projection import Projection
 from leveret.spark.ranges import read_range, report_data_loss
+from leveret.spark.retries import REAL_PAUSE, Pause
 from leveret.spark.streams import Streams
 from leveret.spark.transports import TransportOpener, open_transport
 
@@ -52,13 +52,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         schema: StructType,
         opener: TransportOpener = open_transport,
         finder: StreamFinder = find_streams,
-        clock: Callable[[], float] = time.monotonic,
+        pause: Pause = REAL_PAUSE,
     ) -> None:
         self._options = options.for_stream()
         self._projection = Projection(options, schema)
         self._open = opener
         self._find = finder
-        self._clock = clock
+        self._pause = pause
         self._streams: Streams | None = None
         self._target: dict[str, int] | None = None  # of Trigger.AvailableNow
         self._reported: dict[str, int] | None = None
@@ -126,7 +126,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             available = self._limited(ends, available)
         ends = {name: end + available.get(name, 0) for name, end in ends.items()}
         if ends != position:
-            self._last_batch_at = self._clock()
+            self._last_batch_at = self._pause.now()
         return to_json(ends)
 
     def _check_gone(self, position: Offsets, names: Offsets) -> None:
@@ -161,7 +161,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         least = self._options.min_offsets_per_trigger
         if least is None or self._target is not None or self._last_batch_at is None:
             return False
-        waited = self._clock() - self._last_batch_at
+        waited = self._pause.now() - self._last_batch_at
         too_little = sum(available.values()) < least
         return too_little and waited * 1000 < self._options.max_trigger_delay_ms
 
@@ -219,7 +219,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the driver's streams, whose connections live as long as the query."""
         if self._streams is None:
             self._streams = Streams(
-                self._options, self._projection.needed, self._open, self._find, self._clock
+                self._options, self._projection.needed, self._open, self._find, self._pause
             )
         return self._streams
 

@@ -7,7 +7,6 @@ of one stream with each partition.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
@@ -17,7 +16,7 @@ from pyspark.sql.types import StructType
 from leveret.spark.finder import StreamFinder
 from leveret.spark.offsets import EARLIEST, LATEST, Moment, Position, Positions
 from leveret.spark.options import ENDS, STARTS, OptionError, Options
-from leveret.spark.retries import ask
+from leveret.spark.retries import REAL_PAUSE, Pause, ask
 from leveret.spark.transports import Transport, TransportOpener
 from leveret.spark.transports.base import Bounds
 
@@ -39,13 +38,13 @@ class Streams:
         schema: StructType,
         opener: TransportOpener,
         finder: StreamFinder,
-        clock: Callable[[], float] = time.monotonic,
+        pause: Pause = REAL_PAUSE,
     ) -> None:
         self._options = options
         self._schema = schema
         self._open = opener
         self._find = finder
-        self._clock = clock
+        self._pause = pause
         self._transports: dict[str, Transport] = {}
         self._found: tuple[str, ...] = ()
         self._found_at: float | None = None
@@ -56,10 +55,13 @@ class Streams:
         Raises: Interrupted; NotFound (404) when there is no such super stream; OptionError when a
         pattern cannot be looked up.
         """
-        now = self._clock()
+        now = self._pause.now()
         if self._found_at is None or now - self._found_at >= FRESH_SECONDS:
             self._found = self._options.names or ask(
-                self._options, self._options.title, lambda: self._find(self._options)
+                self._options,
+                self._options.title,
+                lambda: self._find(self._options),
+                self._pause,
             )
             self._found_at = now
             self._close(set(self._transports).difference(self._found))
@@ -123,7 +125,7 @@ class Streams:
         return self._transports[name]
 
     def _asked(self, name: str, question: Callable[[], T]) -> T:
-        return ask(self._options, f"stream {name!r}", question)
+        return ask(self._options, f"stream {name!r}", question, self._pause)
 
     # -- positions ---------------------------------------------------------------------------------
 

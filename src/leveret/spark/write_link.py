@@ -13,12 +13,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from leveret.client import Nacked, ReturnedMessage
-from leveret.client.blocking import Channel, Connection, connect
+from leveret.client.blocking import Channel, Connection
 from leveret.client.blocking.publisher import BulkPublisher
 from leveret.client.publish_frames import PublishFrames
 from leveret.limits import SPARK_WRITE_KEPT_BYTES
-from leveret.spark.retries import Retries, ask
-from leveret.spark.transports.amqp import INTERRUPTIONS
+from leveret.spark.connecting import INTERRUPTIONS, interrupted, open_connection, place_of
+from leveret.spark.retries import REAL_PAUSE, Pause, Retries, ask
 from leveret.spark.transports.base import Interrupted
 from leveret.spark.write_options import WriteOptions
 
@@ -33,12 +33,14 @@ def is_leveret(connection: Connection) -> bool:
     return "Leveret" in f"{properties.get('product')} {properties.get('platform')}"
 
 
-def open_link(options: WriteOptions, *, beats: bool = True) -> Connection:
+def open_link(
+    options: WriteOptions, *, beats: bool = True, pause: Pause = REAL_PAUSE
+) -> Connection:
     """Connect, asked again while the broker starts; without `beats` there are no heartbeats.
 
     Raises: Interrupted; what refuses a login.
     """
-    return ask(options, f"a write to {options.title}", lambda: _connected(options, beats))
+    return ask(options, f"a write to {options.title}", lambda: _connected(options, beats), pause)
 
 
 def _connected(options: WriteOptions, beats: bool) -> Connection:
@@ -46,10 +48,7 @@ def _connected(options: WriteOptions, beats: bool) -> Connection:
     parameters = options.parameters()
     if not beats and parameters.heartbeat_seconds is None:
         parameters = dataclasses.replace(parameters, heartbeat_seconds=0)
-    try:
-        return connect(parameters, connection_name=f"leveret spark write {options.title}"[:128])
-    except INTERRUPTIONS as error:
-        raise Interrupted(f"{type(error).__name__}: {error}") from error
+    return open_connection(parameters, f"leveret spark write {options.title}")
 
 
 def close_link(connection: Connection) -> None:
@@ -171,11 +170,12 @@ class Sender:
         """Connect anew and send what was not confirmed.  Raises: Interrupted; WriteError."""
         if self._kept is None:
             raise Interrupted(
-                f"{type(error).__name__}: {error}; rows may have been taken that were not "
-                "confirmed, so this task must not send them again by itself"
+                f"{interrupted(error, place_of(self._options.uri))}; rows may have been taken that "
+                "were not confirmed, so this task must not send them again by itself"
             ) from error
         while True:
-            self._retries.failed(Interrupted(f"{type(error).__name__}: {error}"))
+            again = error if isinstance(error, Interrupted) else interrupted(error)
+            self._retries.failed(again)
             self._forget_confirmed()
             self._came_back += self._publisher.take_returned()
             close_link(self._connection)
@@ -187,8 +187,8 @@ class Sender:
                 return
             except Nacked as refusal:
                 raise _refused(refusal) from refusal
-            except (*INTERRUPTIONS, Interrupted) as again:
-                error = again
+            except (*INTERRUPTIONS, Interrupted) as failure:
+                error = failure
 
     def _connect_anew(self, kept: deque[_Sent]) -> None:
         """Take a new connection, on which the pieces of the old one fit."""

@@ -13,6 +13,7 @@ from typing import Final
 from leveret.client import Parameters
 from leveret.limits import (
     SHORT_STRING_BYTES_MAX,
+    SPARK_RETRY_MS,
     SPARK_WRITE_STAGING_MS,
     SPARK_WRITE_TIMEOUT_MS,
     SPARK_WRITE_WINDOW,
@@ -53,7 +54,8 @@ class WriteOptions:
     max_in_flight: int = SPARK_WRITE_WINDOW
     confirm_timeout_ms: int = SPARK_WRITE_TIMEOUT_MS
     staging_expiry_ms: int = SPARK_WRITE_STAGING_MS
-    num_retries: int = 3
+    retry_timeout_ms: int = SPARK_RETRY_MS
+    num_retries: int | None = None
     given: tuple[str, ...] = field(default=(), repr=False)
 
     @property
@@ -163,6 +165,7 @@ _PARSERS: Final[dict[str, tuple[str, Callable[[str], object]]]] = {
     "maxInFlight": ("max_in_flight", values.number(1, 1_000_000)),
     "confirmTimeoutMs": ("confirm_timeout_ms", values.number(1, 2**31 - 1)),
     "stagingExpiryMs": ("staging_expiry_ms", values.number(60_000, 2**31 - 1)),
+    "retryTimeoutMs": ("retry_timeout_ms", values.number(0, 2**31 - 1)),
     "numRetries": ("num_retries", values.number(0, 1000)),
 }
 WRITE_OPTION_NAMES: Final = tuple(_PARSERS)

@@ -22,9 +22,8 @@ from typing import Final
 from leveret.client import BasicProperties, PublishFailed
 from leveret.client.blocking import Channel
 from leveret.errors import NotFound, PreconditionFailed, SoftError
+from leveret.spark.connecting import INTERRUPTIONS, interrupted
 from leveret.spark.retries import ask
-from leveret.spark.transports.amqp import INTERRUPTIONS
-from leveret.spark.transports.base import Interrupted
 from leveret.spark.write_link import WriteError, close_link, open_link
 from leveret.spark.write_options import WriteOptions
 from leveret.spark.write_rows import STAGED_EXCHANGE, STAGED_ROUTING_KEY
@@ -189,7 +188,7 @@ def _commit_once(options: WriteOptions, job: Job, staged: Sequence[Staged], aske
             f"the broker refused batch {job.batch} of sink {job.sink!r}: {error}"
         ) from error
     except INTERRUPTIONS as error:
-        raise Interrupted(f"{type(error).__name__}: {error}") from error
+        raise interrupted(error) from error
     finally:
         close_link(connection)
 

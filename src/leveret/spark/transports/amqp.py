@@ -24,19 +24,11 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.types import StructType
 
-from leveret.client import (
-    Closed,
-    ConnectionLost,
-    ConsumerCancelled,
-    InputFull,
-    Message,
-    Parameters,
-    Timestamp,
-)
-from leveret.client.blocking import Channel, Connection, Consumer, connect
-from leveret.errors import ConnectionForced, InternalError, ResourceFault
+from leveret.client import InputFull, Message, Timestamp
+from leveret.client.blocking import Channel, Connection, Consumer
 from leveret.limits import SPARK_BATCH_BYTES, SPARK_BATCH_RECORDS
 from leveret.spark.columns import STREAM_NAME, STREAM_OFFSET, STREAM_TIMESTAMP, stream_offset
+from leveret.spark.connecting import INTERRUPTIONS, interrupted, open_connection
 from leveret.spark.deliveries import DeliveryBuilder
 from leveret.spark.limits import SAMPLE_RECORDS
 from leveret.spark.options import OptionError, Options
@@ -58,17 +50,6 @@ DOUBT_SECONDS: Final = 2.0
 
 #: How far a clock may have been set back without a bound on the time leaving out rows.
 CLOCK_SLACK_MS: Final = 10 * 60_000
-
-#: What ends a connection, or only this consumer, without being the data's fault.
-INTERRUPTIONS: Final = (
-    OSError,
-    Closed,
-    ConnectionLost,
-    ConsumerCancelled,
-    ConnectionForced,
-    InternalError,
-    ResourceFault,
-)
 
 
 def is_leveret(connection: Connection) -> bool:
@@ -173,7 +154,7 @@ class AmqpTransport(Transport):
         try:
             return self._is_leveret
         except INTERRUPTIONS as error:
-            raise Interrupted(f"{type(error).__name__}: {error}") from error
+            raise interrupted(error) from error
 
     @property
     def _is_leveret(self) -> bool:
@@ -271,15 +252,15 @@ class AmqpTransport(Transport):
                     channel.close()
         except INTERRUPTIONS as error:
             self.close()
-            raise Interrupted(f"{type(error).__name__}: {error}") from error
+            raise interrupted(error) from error
         except InputFull:
             self.close()
             raise
 
     def _connected(self) -> Connection:
         if self._connection is None or not self._connection.is_open:
-            parameters: Parameters = self._options.parameters()
-            self._connection = connect(parameters, connection_name=f"leveret spark {self._stream}")
+            name = f"leveret spark {self._stream}"
+            self._connection = open_connection(self._options.parameters(), name)
         return self._connection
 
     def close(self) -> None:

@@ -1,0 +1,35 @@
+"""Time that tests let pass: who waits gets it at once, and what is to happen meanwhile happens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from leveret.spark.retries import Pause
+
+
+class StepPause(Pause):
+    """Time that goes on when somebody waits; `meanwhile` is called with the seconds of each wait.
+
+    With `after_seconds` it is called only when so much has passed.
+    """
+
+    def __init__(
+        self, meanwhile: Callable[[float], object] | None = None, after_seconds: float = 0.0
+    ) -> None:
+        self.waits: list[float] = []
+        self._now = 0.0
+        self._meanwhile = meanwhile
+        self._after_seconds = after_seconds
+
+    def now(self) -> float:
+        return self._now
+
+    def wait(self, seconds: float) -> None:
+        self.waits.append(seconds)
+        self.pass_by(seconds)
+        if self._meanwhile is not None and self._now >= self._after_seconds:
+            self._meanwhile(seconds)
+
+    def pass_by(self, seconds: float) -> None:
+        """Let time pass."""
+        self._now += seconds
