@@ -52,10 +52,10 @@ from leveret.server.start_progress import StartProgress
 from leveret.session.connection import Connection
 from leveret.session.settings import SessionSettings, Tokens
 from leveret.store.ballast import Ballast
-from leveret.store.checkpoint import CheckpointStore, CheckpointWork
+from leveret.store.checkpoint import CheckpointSource, CheckpointStore, CheckpointWork
 from leveret.store.checkpoint_files import CheckpointFiles
 from leveret.store.damage import Damage, quarantine
-from leveret.store.disk import DiskFull, RealDisk, StorageFailure
+from leveret.store.disk import Disk, DiskFull, RealDisk, StorageFailure
 from leveret.store.format import JOURNAL_DIR
 from leveret.store.journal import Group, Journal
 from leveret.store.journal_files import JournalFiles
@@ -78,8 +78,11 @@ M_MMAP_THRESHOLD: Final = -3
 #: How long a graceful stop waits for clients to answer its connection.close.
 STOP_SECONDS: Final = 2.0
 
-#: How long the end may take once the storage failed.
+#: How long the end may take once the storage failed, or what nobody expected happened.
 FAILED_SECONDS: Final = 0.6
+
+#: The exit code for an exception that nobody expected: EX_SOFTWARE of BSD's sysexits.h.
+INTERNAL_ERROR: Final = 70
 
 
 class SystemClock(Clock):
@@ -118,8 +121,14 @@ class Node:
 
     port: int
 
-    def __init__(self, settings: Settings, on_failure: Callable[[], None] = lambda: None) -> None:
-        """Make a broker that is not started; `on_failure` is called when the storage fails."""
+    def __init__(
+        self, settings: Settings, on_failure: Callable[[int], None] = lambda _code: None
+    ) -> None:
+        """Make a broker that is not started.
+
+        `on_failure` is called with the exit code when the storage fails, or what nobody expected
+        happens.
+        """
         self.settings = settings
         self._on_failure = on_failure
         self.log = make_log(settings.log_level, settings.log_format)
@@ -127,7 +136,10 @@ class Node:
         self.broker = Broker(Journal(), settings.memory_bytes_max)
         self.broker.disk_free_bytes_min = settings.disk_free_bytes_min
         self.failure: StorageFailure | None = None
-        self._disk = RealDisk(str(settings.data_dir))
+        #: What nobody expected, and stopped the broker.
+        self.bug: BaseException | None = None
+        self._real_disk = RealDisk(str(settings.data_dir))
+        self._disk = self.disk(self._real_disk)
         self._chunks = ChunkFiles(self._disk)
         self._stopping = asyncio.Event()
         self._ticker: asyncio.Task[None] | None = None
@@ -141,6 +153,16 @@ class Node:
         #: Chunks that were found damaged when they were read, by path and position.
         self._damaged_chunks: set[tuple[str, int]] = set()
 
+    # -- parts that another broker than the usual one makes otherwise ------------------------------
+
+    def disk(self, real: RealDisk) -> Disk:
+        """Return the disk that everything goes through."""
+        return real
+
+    def checkpoint_source(self, compaction: Compaction | None) -> CheckpointSource:
+        """Return what hands the broker's state over to the next checkpoint."""
+        return BrokerCheckpoint(self.broker, compaction)
+
     # -- start ------------------------------------------------------------------------------------
 
     async def start(self) -> None:
@@ -150,15 +172,22 @@ class Node:
         the address cannot be listened on.
         """
         settings = self.settings
-        report = self._recover()
         loop = asyncio.get_running_loop()
+        loop.set_exception_handler(self._handle_exception)
+        report = self._recover()
         ballast = Ballast(self._disk, settings.ballast_bytes)
         self._files = JournalFiles(self._disk, ballast)
         self._space = Space(self._disk, self.broker, ballast, self.log)
         self._checkpoint_files = CheckpointFiles(self._disk)
-        self._threads = DiskThreads(loop, self._failed)
+        self._threads = DiskThreads(loop, self._failed, self._broken)
         self.runner = Runner(
-            loop, self.broker, self.clock, self._threads, self._write_group, self._chunks
+            loop,
+            self.broker,
+            self.clock,
+            self._threads,
+            self._write_group,
+            self._chunks,
+            self._broken,
         )
         self.runner.after_sync = self._synced
         self.runner.after_checkpoint = self._checkpoint_ended
@@ -172,6 +201,8 @@ class Node:
         await self.runner.synced()
         if self.failure is not None:
             raise self.failure
+        if self.bug is not None:
+            raise self.bug
         self._started = True
         self._space.judge()
         self._http = self._start_http()
@@ -185,9 +216,9 @@ class Node:
         )
         self.port = await self._listener.start(settings.host, settings.port)
         self._http.start_unix(settings.management_socket)
-        self._ticker = loop.create_task(self._tick())
+        self._ticker = self._start_task(self._tick())
         if settings.sync == "interval":
-            self._syncer = loop.create_task(self._sync_now_and_then())
+            self._syncer = self._start_task(self._sync_now_and_then())
         gc.set_threshold(GC_THRESHOLD, 20, 100)
         gc.collect()
         gc.freeze()
@@ -391,13 +422,63 @@ class Node:
 
     def _failed(self, failure: StorageFailure) -> None:
         """Confirm nothing more and end: what the disk holds is no longer known."""
+        if self.exit_code != 0:
+            return
         self.failure = failure
-        self._on_failure()
-        self.runner.fail()
         self.log.critical("storage failed, the broker stops", reason=str(failure))
+        self._end()
+
+    def _broken(self, bug: BaseException) -> None:
+        """Confirm nothing more and end: nobody knows what is true of the state any more.
+
+        What was confirmed is on the disk; the next start recovers it.
+        """
+        if isinstance(bug, StorageFailure):
+            self._failed(bug)
+            return
+        if self.exit_code != 0:
+            return
+        self.bug = bug
+        said = "internal error, the broker stops: the next start recovers what was confirmed"
+        self.log.critical(said, reason=repr(bug), exc_info=bug)
+        self._end()
+
+    @property
+    def exit_code(self) -> int:
+        """0 until something ends the broker; then what the process ends with."""
+        if self.bug is not None:
+            return INTERNAL_ERROR
+        return 0 if self.failure is None else 1
+
+    def _end(self) -> None:
+        self._on_failure(self.exit_code)
+        self.runner.fail()
         for shell in self.runner.shells:
             shell.abort()
         self._stopping.set()
+
+    def _handle_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Judge what the loop caught: from a callback, such as a timer's, it ends the broker.
+
+        The rest passes: what the system refuses a socket (no descriptor left to accept with), what
+        HTTP's own protocol makes of hostile input, and futures that nobody waited for.  What a
+        request did is judged where it is answered.
+        """
+        error = context.get("exception")
+        if isinstance(error, BaseException) and "handle" in context:
+            self._broken(error)
+        else:
+            self.log.error("the event loop reports", reason=context["message"], error=repr(error))
+
+    def _start_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Start a task whose end by an exception ends the broker, and not the task alone."""
+        task = asyncio.get_running_loop().create_task(work)
+        task.add_done_callback(self._task_ended)
+        return task
+
+    def _task_ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._broken(error)
 
     def _no_room(self, full: DiskFull) -> None:
         """Wait for room; but who starts or stops cannot wait for ever."""
@@ -459,7 +540,7 @@ class Node:
                 compaction = Compaction(
                     self.broker.turn, settings.compact_records_min, settings.compact_live_percent
                 )
-            source = BrokerCheckpoint(self.broker, compaction if compaction.done else None)
+            source = self.checkpoint_source(compaction if compaction.done else None)
             self._compaction = compaction
             self._compact_below = int(self.broker.turn.spill.numbers.next)
             self.log.info("checkpoint", journal_bytes=int(journal.bytes_since_roll))
@@ -495,9 +576,9 @@ class Node:
                 task.cancel()
         with contextlib.suppress(TimeoutError):
             # After a failure requests may wait for syncs that never come.
-            wait = None if self.failure is None else FAILED_SECONDS / 2
+            wait = None if self.exit_code == 0 else FAILED_SECONDS / 2
             await asyncio.wait_for(self._http.stop(), wait)
-        if self.failure is None:
+        if self.exit_code == 0:
             await self._close_connections()
             # What follows from earlier syncs is journaled before the mark, which must be the last.
             await self.runner.synced()
@@ -505,9 +586,9 @@ class Node:
             await self.runner.synced()
             self._threads.stop()
             self.authenticator.stop()
-            if self.failure is None:
+            if self.exit_code == 0:
                 self._close_files()
-        self._disk.close()
+        self._real_disk.close()
 
     def _close_files(self) -> None:
         """Sync what the `sync` setting left to the system, and close the journal."""
@@ -530,8 +611,19 @@ class Node:
         await asyncio.sleep(0)
 
 
-async def _serve(settings: Settings) -> int:
-    node = Node(settings, _end_soon)
+async def _serve(settings: Settings, make_node: type[Node]) -> int:
+    node = make_node(settings, _end_soon)
+    try:
+        return await _serve_until_stopped(node)
+    except Exception as bug:
+        if bug is not node.bug:
+            node.log.critical("internal error, the broker stops", reason=repr(bug), exc_info=bug)
+        return INTERNAL_ERROR
+
+
+async def _serve_until_stopped(node: Node) -> int:
+    """Run a broker until it is told to stop, or has to; return the process's exit code."""
+    settings = node.settings
     try:
         await node.start()
     except (StorageFailure, BadDefinitions, OSError) as error:
@@ -544,26 +636,26 @@ async def _serve(settings: Settings) -> int:
     sys.stdout.flush()
     await node.wait()
     await node.stop()
-    return 1 if node.failure is not None else 0
+    return node.exit_code
 
 
-def _end_soon() -> None:
-    """End the process after `FAILED_SECONDS` even if something in it does not."""
-    timer = threading.Timer(FAILED_SECONDS, os._exit, (1,))
+def _end_soon(code: int) -> None:
+    """End the process with `code` after `FAILED_SECONDS` even if something in it does not."""
+    timer = threading.Timer(FAILED_SECONDS, os._exit, (code,))
     timer.daemon = True
     timer.start()
 
 
-def run(settings: Settings) -> int:
+def run(settings: Settings, make_node: type[Node] = Node) -> int:
     """Run a broker until it is told to stop; return the process's exit code.
 
     0 is a graceful stop, 1 a storage that failed or could not be used, or definitions that cannot
-    be loaded.
+    be loaded, `INTERNAL_ERROR` what nobody expected.  `make_node` makes the broker.
     """
     os.umask(0o077)
     _map_large_blocks()
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
-    return _run(_serve(settings), settings.uvloop)
+    return _run(_serve(settings, make_node), settings.uvloop)
 
 
 def _map_large_blocks() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from leveret.chunk import Chunk
 from leveret.limits import CHECKPOINT_BYTES_HELD_MAX, CHUNK_RECORDS_MAX, SEGMENT_FILE_BYTES
-from leveret.store.checkpoint import CheckpointOutput
+from leveret.store.checkpoint import CheckpointOutput, CheckpointSource, NewChunk
 from leveret.store.disk import StorageFailure
 from leveret.store.disks.faulty import Fault, FaultyDisk
 from leveret.store.disks.recording import Image, RecordingDisk
@@ -436,3 +436,82 @@ def test_without_any_snapshot_no_segment_is_removed() -> None:
         after.checkpoint()
     kept = {path for path in image_of(after).files if path.startswith("segments/")}
     assert segments <= kept
+
+
+class Faulty(CheckpointSource):
+    """Raises in one call of a source's method, and after that says that nothing is left."""
+
+    def __init__(self, source: Source, method: str, call: int) -> None:
+        self.source = source
+        self.method = method
+        self.call = call
+        self.calls = 0
+
+    def _count(self, method: str) -> None:
+        if method == self.method:
+            self.calls += 1
+            if self.calls == self.call:
+                raise ZeroDivisionError(method)
+
+    def begin(self, group: int) -> None:
+        self._count("begin")
+        self.source.begin(group)
+
+    def step(self, out: CheckpointOutput, limit: int) -> bool:
+        if self.calls >= self.call:
+            return False
+        more = self.source.step(out, limit)
+        self._count("step")
+        return more
+
+    def chunked(self, chunk: NewChunk) -> None:
+        self._count("chunked")
+        self.source.chunked(chunk)
+
+
+def failed(store: Store, source: Faulty) -> bool:
+    """Take a checkpoint as a shell does that went on after an exception; tell whether one came."""
+    came = False
+    try:
+        checkpoint = store.checkpoints.begin(store.journal, source, NOW)
+    except ZeroDivisionError:
+        return True
+    while not checkpoint.done:
+        try:
+            work = checkpoint.step()
+        except ZeroDivisionError:
+            came = True
+            continue
+        except RuntimeError:
+            break
+        if work is not None:
+            store.checkpoint_files.run(work)
+        else:
+            store.sync()
+    return came
+
+
+@pytest.mark.parametrize("method", ["begin", "step", "chunked"])
+def test_a_checkpoint_that_raises_supersedes_nothing(method: str) -> None:
+    """Whatever is called after it: the generation before it and the journal tell all."""
+    for call in range(1, 10):
+        store = filled()
+        store.checkpoint()
+        store.publish(message(b"newer"), 1, 2)
+        store.sync()
+        before = store.disk.list("state"), store.disk.list("segments")
+        if not failed(store, Faulty(Source(store.state, 1), method, call)):
+            assert call > 1, "the fault never struck"
+            break
+        store.publish(message(b"newest"), 1)
+        store.sync()
+        states = [name for name in store.disk.list("state") if not name.endswith(".new")]
+        assert (states, store.disk.list("segments")[: len(before[1])]) == before
+        with pytest.raises(RuntimeError, match="after one that failed"):
+            store.checkpoints.begin(store.journal, Source(store.state), NOW)
+        after = again(store)
+        assert after.state.seen() == store.state.seen()
+        after.checkpoint()
+        assert again(after).state.seen() == store.state.seen()
+    else:
+        raise AssertionError("the fault struck in every call")

@@ -110,6 +110,48 @@ def test_any_call_may_fail_and_what_was_confirmed_is_there(kind: str, at: int) -
         assert at > len(disk.operations)
 
 
+def divide_by_zero() -> None:
+    """Stand for a fault of ours, which nobody expects."""
+    raise ZeroDivisionError
+
+
+def go_on(store: Store) -> None:
+    """Do what a shell would do next that went on after an exception."""
+    store.sync()
+    store.checkpoint()
+
+
+@pytest.mark.parametrize("at", range(1, 40))
+def test_a_bug_in_any_call_is_the_last_of_its_files(at: int) -> None:
+    """Where the journal's or the checkpoint's work raises it is not gone on with, whoever asks."""
+    recording = RecordingDisk()
+    disk = FaultyDisk(recording)
+    confirmed: list[bytes] = []
+    store = Store(disk)
+    store.define_queue(1, "q")
+    store.sync()
+    disk.faults.append(Fault("wait", at, wait=divide_by_zero))
+    try:
+        for number in range(4):
+            body = b"%d" % number
+            store.publish(message(body), 1)
+            store.sync()
+            confirmed.append(body)
+            if number == 1:
+                store.checkpoint(1)
+    except ZeroDivisionError:
+        with pytest.raises(RuntimeError):
+            go_on(store)
+        after = Store(RecordingDisk(recording.image()))
+        bodies = [kept.body for kept in after.state.queues[1].live.values()]
+        assert bodies[: len(confirmed)] == confirmed
+        assert len(bodies) <= len(confirmed) + 1
+        assert after.report.damages == []
+    else:
+        assert len(confirmed) == 4
+        assert disk.faults[0].hits == 0
+
+
 def test_an_unknown_fault_is_refused() -> None:
     with pytest.raises(ValueError, match="no such fault"):
         Fault("magic", 1)

@@ -22,6 +22,8 @@ REFUSED: Final = 65
 NO_INPUT: Final = 66
 #: EX_UNAVAILABLE: no broker answers, it went away, or it did not take a message.
 UNAVAILABLE: Final = 69
+#: EX_SOFTWARE: what nobody expected ended the broker (`leveret.app.INTERNAL_ERROR`).
+INTERNAL: Final = 70
 #: EX_PROTOCOL: the broker closed the connection over what was sent.
 PROTOCOL: Final = 76
 #: EX_NOPERM: login or permission was refused.

@@ -3,6 +3,9 @@
 A peer that does not read is not fed: the transport's buffer is bounded by asking the core for no
 more while it is above its mark, and above a second mark the peer's input is not read either, since
 replies need room too.
+
+What the session did not expect and could not answer by a close comes out of it as it is, and stops
+the broker (`Runner.broken`).
 """
 
 from __future__ import annotations
@@ -60,6 +63,12 @@ class AmqpProtocol(asyncio.Protocol):
         # uvloop's transports are no subclasses of asyncio's.
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=OUTPUT_BYTES_HIGH)
+        try:
+            self._begin(transport)
+        except Exception as bug:  # noqa: BLE001 (else the loop would end the connection alone)
+            self._runner.broken(bug)
+
+    def _begin(self, transport: asyncio.BaseTransport) -> None:
         peer = transport.get_extra_info("peername") or ("unknown", 0)
         local = transport.get_extra_info("sockname") or ("unknown", 0)
         host = str(peer[0])
@@ -75,18 +84,30 @@ class AmqpProtocol(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Feed the session, then do what the core noted."""
-        self.connection.receive(data, self._runner.now())
-        self._runner.run()
-        self._judge_reading()
+        try:
+            self.connection.receive(data, self._runner.now())
+            self._runner.run()
+            self._judge_reading()
+        except Exception as bug:  # noqa: BLE001 (else the loop would end the connection alone)
+            self._runner.broken(bug)
 
     def pause_writing(self) -> None:
         """Hear that the transport holds more than it should."""
         self._full = True
-        self.connection.flushed(True)
+        try:
+            self.connection.flushed(True)
+        except Exception as bug:  # noqa: BLE001 (else the loop would end the connection alone)
+            self._runner.broken(bug)
 
     def resume_writing(self) -> None:
         """Hear that the transport has room again."""
         self._full = False
+        try:
+            self._go_on()
+        except Exception as bug:  # noqa: BLE001 (else the loop would end the connection alone)
+            self._runner.broken(bug)
+
+    def _go_on(self) -> None:
         self._write_on()
         if self._full:
             return
@@ -156,6 +177,12 @@ class AmqpProtocol(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Release what the connection held."""
+        try:
+            self._release()
+        except Exception as bug:  # noqa: BLE001 (else the loop would end the connection alone)
+            self._runner.broken(bug)
+
+    def _release(self) -> None:
         self._waiting.clear()
         connection = self.connection
         connection.lost()

@@ -5,6 +5,10 @@ syncs, reads chunks, and comes back when a long loop has more to do.  One sync i
 time; what gathers meanwhile is the next group.
 
 Interpreted on purpose: it is asyncio's side of the house.
+
+What nobody expected (any exception but those that the code raises on purpose) is not caught in the
+callbacks of timers, syncs, reads and checkpoints: the loop hands it to its exception handler, which
+stops the broker (`app`).
 """
 
 from __future__ import annotations
@@ -47,10 +51,12 @@ class DiskThread:
         self,
         loop: asyncio.AbstractEventLoop,
         failed: Callable[[StorageFailure], None],
+        broken: Callable[[BaseException], None],
         name: str = "sync",
     ) -> None:
         self._loop = loop
         self._failed = failed
+        self._broken = broken
         self._tasks: SimpleQueue[Task | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
@@ -75,9 +81,8 @@ class DiskThread:
                 # Never retried: after a failed sync nobody knows what is on the disk.
                 self._loop.call_soon_threadsafe(self._failed, failure)
                 return
-            except Exception as error:  # noqa: BLE001 - without its syncs a broker must end
-                broken = StorageFailure("run", f"the thread {self._thread.name}", repr(error))
-                self._loop.call_soon_threadsafe(self._failed, broken)
+            except BaseException as error:  # noqa: BLE001 - without its syncs a broker must end
+                self._loop.call_soon_threadsafe(self._broken, error)
                 return
             self._loop.call_soon_threadsafe(done)
 
@@ -90,12 +95,16 @@ class DiskThreads:
     """
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, failed: Callable[[StorageFailure], None]
+        self,
+        loop: asyncio.AbstractEventLoop,
+        failed: Callable[[StorageFailure], None],
+        broken: Callable[[BaseException], None],
     ) -> None:
-        self.sync = DiskThread(loop, failed, "sync")
-        self.spill = DiskThread(loop, failed, "spill")
-        self.read = DiskThread(loop, failed, "read")
-        self.bulk = DiskThread(loop, failed, "bulk")
+        """Call `failed` in the loop when the disk fails, `broken` for what nobody expected."""
+        self.sync = DiskThread(loop, failed, broken, "sync")
+        self.spill = DiskThread(loop, failed, broken, "spill")
+        self.read = DiskThread(loop, failed, broken, "read")
+        self.bulk = DiskThread(loop, failed, broken, "bulk")
 
     def start(self) -> None:
         """Start them."""
@@ -132,8 +141,11 @@ class Runner:
         threads: DiskThreads,
         write_group: Callable[[Group], None],
         chunks: ChunkFiles,
+        broken: Callable[[BaseException], None],
     ) -> None:
+        """`broken` is called with what nobody expected; it stops the broker."""
         self._loop = loop
+        self.broken = broken
         self._broker = broker
         self._turn = broker.turn
         self._journal = broker.turn.journal
@@ -171,7 +183,7 @@ class Runner:
         self.failed = False
 
     def fail(self) -> None:
-        """Do nothing more: the storage failed.  Who waits for a sync goes on and finds out."""
+        """Do nothing more: the broker ends.  Who starts or stops goes on and finds out."""
         self.failed = True
         _resolve(self._idle)
 
@@ -372,11 +384,14 @@ class Runner:
             await waiting
 
     async def durable(self) -> None:
-        """Do what the core noted, and wait until all that was recorded by now is synced."""
+        """Do what the core noted, and wait until all that was recorded by now is synced.
+
+        Once the broker ends that never comes, so that nobody is told that something is durable.
+        """
         journal = self._journal
         group = int(journal.group) if journal.has_records() else int(journal.group) - 1
         self.run()
-        if group > journal.durable_group and not self.failed:
+        if group > journal.durable_group or self.failed:
             waiter = _GroupWaiter(self._loop.create_future())
             self._turn.wait(waiter, group)
             await waiter.future

@@ -12,8 +12,11 @@ This is the part without I/O; `checkpoint_files.py` does the work it hands out. 
 at a time, on the loop's thread.
 
 Invariants: an interrupted checkpoint leaves nothing that counts.  The previous generation, its
-journal and its segments stay until the next commit, so that a damaged snapshot costs nothing.  At
-most about `CHECKPOINT_BYTES_HELD_MAX` wait to be written, plus one message.
+journal and its segments stay until the next commit, so that a damaged snapshot costs nothing.  A
+checkpoint that raised is never gone on with: what was handed over is not all, and a commit of it
+would supersede what is.  No other one begins after it either, for queues were told of chunks that
+may never be written; the broker stops, and the next start recovers from the generation before it.
+At most about `CHECKPOINT_BYTES_HELD_MAX` wait to be written, plus one message.
 """
 
 from __future__ import annotations
@@ -37,6 +40,7 @@ _SPILLING: Final = 1
 _WAITING: Final = 2
 _COMMITTING: Final = 3
 _DONE: Final = 4
+_FAILED: Final = 5
 
 
 @final
@@ -258,6 +262,7 @@ class CheckpointSource(ABC):
        here on.
     7. A chunk that is spilled (`spill.py`) between two steps is handed over by `keep`, or its
        record comes in the journal: the commit waits for both.
+    8. Whatever a call raises ends the checkpoint: no call of this object follows.
     """
 
     @abstractmethod
@@ -304,7 +309,22 @@ class Checkpoint:
         return self._state == _DONE
 
     def step(self) -> CheckpointWork | None:
-        """Go on; return what the disk is to do before the next step."""
+        """Go on; return what the disk is to do before the next step.
+
+        Raises: whatever the source raises; then the checkpoint never counts, and none begins after
+        it.  RuntimeError: it raised before.
+        """
+        if self._state == _FAILED:
+            raise RuntimeError("a checkpoint that failed is not gone on with")
+        try:
+            return self._step()
+        except BaseException:
+            self._state = _FAILED
+            self._store.failed = True
+            raise
+
+    def _step(self) -> CheckpointWork | None:
+        """Go on by one step."""
         if self._state == _GATHERING:
             if self._store.spill.overfull:
                 # What it had spilled is to be written before it has more spilled.
@@ -362,9 +382,18 @@ class CheckpointStore:
         self._all_segments: set[int] = set()
         if report.state_whole:
             self._all_segments |= report.segments_found
+        #: True once a checkpoint raised: what queues know of their chunks need not be true.
+        self.failed = False
 
     def begin(self, journal: Journal, source: CheckpointSource, now_ms: i64) -> Checkpoint:
-        """Begin a checkpoint: the journal rolls now."""
+        """Begin a checkpoint: the journal rolls now.
+
+        Raises: RuntimeError: an earlier one failed.
+        """
+        if self.failed:
+            raise RuntimeError("no checkpoint begins after one that failed")
+        # Until the source has begun, too.
+        self.failed = True
         replay_from = journal.roll()
         self._previous_segments |= self.spill.take_files()
         head = SnapshotHead(
@@ -378,6 +407,7 @@ class CheckpointStore:
         journal.checkpoint(self._generation, self._uuid)
         self._generation += 1
         source.begin(replay_from)
+        self.failed = False
         return Checkpoint(journal, source, CheckpointOutput(self._seed, head, self._numbers), self)
 
     def commit_work(self, output: CheckpointOutput) -> CheckpointWork:

@@ -33,6 +33,8 @@ class CheckpointFiles:
         self._segment_end: i64 = 0
         self._segment: File | None = None
         self._failure: StorageFailure | None = None
+        #: True while a work is done, and for good once one raised what nobody expects.
+        self._broken = False
         self._holds: i64 = 0
         self._dropped: set[int] = set()
 
@@ -47,27 +49,37 @@ class CheckpointFiles:
         """Write and sync what `work` holds; do the commit and the clean-up if it asks for them.
 
         Raises: DiskFull: try again with the same work.  StorageFailure: nothing may be confirmed
-        any more.
+        any more.  RuntimeError: an earlier work raised what nobody expected, so that the snapshot
+        is not whole.
         """
         if self._failure is not None:
             raise StorageFailure(
                 self._failure.verb, self._failure.path, "failed before", self._failure.errno
             )
+        if self._broken:
+            raise RuntimeError("a checkpoint that failed is not gone on with")
+        self._broken = True
         try:
-            while work.segments:
-                self._append_chunks(work.segments[0])
-                work.segments.pop(0)
-            snapshot = self._snapshot_of(work)
-            append_whole(snapshot, [work.records], int(self._snapshot_end))
-            self._snapshot_end += len(work.records)
-            work.records = b""
-            if work.header:
-                self._commit(work, snapshot)
-                self._retire(work)
+            self._run(work)
         except StorageFailure as failure:
+            self._broken = False
             if not isinstance(failure, DiskFull):
                 self._failure = failure
             raise
+        self._broken = False
+
+    def _run(self, work: CheckpointWork) -> None:
+        """Do the work."""
+        while work.segments:
+            self._append_chunks(work.segments[0])
+            work.segments.pop(0)
+        snapshot = self._snapshot_of(work)
+        append_whole(snapshot, [work.records], int(self._snapshot_end))
+        self._snapshot_end += len(work.records)
+        work.records = b""
+        if work.header:
+            self._commit(work, snapshot)
+            self._retire(work)
 
     def _append_chunks(self, write: SegmentWrite) -> None:
         """Append chunks to their segment and sync them: often, so that no sync is long."""

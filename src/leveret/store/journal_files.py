@@ -4,10 +4,10 @@ Its methods run in the sync thread: each spends its time in calls that release t
 nothing: which group goes to which file was decided when the group was sealed (`journal.py`).
 
 Invariants: when `write` returns, the group and its file's name are durable.  After the first
-failure of any call every later call fails too, for what the disk holds is not known any more and a
-failed sync is never tried again.  The one exception is a write that finds no room: the file is cut
-back to its last whole group, so the same group may be written again (`DiskFull`), and no other may
-before it.
+failure of any call, expected or not, every later call fails too, for what the disk holds is not
+known any more and a failed sync is never tried again.  A write that finds no room is no such
+failure: the file is cut back to its last whole group, so the same group may be written again
+(`DiskFull`), and no other may before it.
 """
 
 from __future__ import annotations
@@ -62,6 +62,8 @@ class JournalFiles:
         self._number: i64 = -1
         self._written: i64 = 0
         self._failure: StorageFailure | None = None
+        #: True while a call is at work, and for good once one raised what nobody expects.
+        self._broken = False
 
     def write(self, group: Group) -> None:
         """Write `group` and return when it is durable.
@@ -78,12 +80,15 @@ class JournalFiles:
         Raises: as `write`.
         """
         self._check()
+        self._broken = True
         try:
             self._append_somehow(group)
         except StorageFailure as failure:
+            self._broken = False
             if not isinstance(failure, DiskFull):
                 self._failure = failure
             raise
+        self._broken = False
 
     def _append_somehow(self, group: Group) -> None:
         """Write `group`; where there is no room, give up the ballast for it."""
@@ -136,11 +141,14 @@ class JournalFiles:
         """
         self._check()
         if self._file is not None:
+            self._broken = True
             try:
                 self._file.sync()
             except StorageFailure as failure:
+                self._broken = False
                 self._failure = failure
                 raise
+            self._broken = False
         return self._written
 
     def close(self) -> None:
@@ -155,6 +163,8 @@ class JournalFiles:
             raise StorageFailure(
                 self._failure.verb, self._failure.path, "failed before", self._failure.errno
             )
+        if self._broken:
+            raise RuntimeError("the journal is not written to after a call that failed")
 
     def _file_for(self, group: Group) -> File:
         """Return the file that `group` belongs in.

@@ -57,6 +57,9 @@ from leveret.wire.buffer import BytesWriter, read_i64_le, write_i32_le, write_i6
 
 _RANGES_PER_RECORD_MAX: Final = 4096
 
+#: The fields that tell people which definition one is.
+_NAMES: Final = ("vhost", "user", "component", "name", "id", "source", "destination")
+
 
 def state_path(generation: int) -> str:
     """Return the path of the snapshot `generation`."""
@@ -132,9 +135,16 @@ class SnapshotWriter:
         self._add(COUNTER, writer)
 
     def define(self, kind: str, definition: dict[str, object]) -> None:
-        """Add a definition."""
+        """Add a definition.
+
+        Raises: ValueError: it cannot be written; the text names it.
+        """
         writer = BytesWriter()
-        write_definition(writer, kind, definition)
+        try:
+            write_definition(writer, kind, definition)
+        except Exception as error:
+            named = {name: definition[name] for name in _NAMES if name in definition}
+            raise ValueError(f"the {kind} {named} cannot be written: {error}") from error
         self._add(DEFINE, writer)
 
     def queue(self, queue_id: i64, next_sequence: i64) -> None:

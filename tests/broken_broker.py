@@ -1,0 +1,208 @@
+"""A real broker process with a fault of ours in it: an exception that nobody expects, at a place.
+
+`BrokenBroker` starts this module as a program: `leveret serve`, but for one part of it that raises:
+
+    step N          the hand-over of a checkpoint, in its N-th step, and from then on in none
+    definition N    a definition that cannot be written, which the N-th step of a checkpoint meets
+    disk N VERB PLACE   the N-th call VERB to a file of the folder PLACE, in the thread that does it
+    error N VERB PLACE  the same call fails with EIO
+    kill N VERB PLACE   the process is killed at the entry of that call
+    clock N         the N-th look at the clock, wherever it is
+    room N          the N-th look at the room on the disk, which a thread takes
+    timer N         what is due N ms after the start
+
+The parts are handed in (`leveret.app.Node`, a `Disk`, a `Clock`, a `CheckpointSource`); nothing is
+patched.  Faults count from the moment that the broker is ready.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from broker_process import BrokerProcess
+from leveret.app import Node, SystemClock, run
+from leveret.broker.compaction import Compaction
+from leveret.broker.timers import Timed
+from leveret.config import Settings, load
+from leveret.store.checkpoint import CheckpointOutput, CheckpointSource, NewChunk
+from leveret.store.disk import Disk, RealDisk
+from leveret.store.disks.faulty import Fault, FaultyDisk
+
+#: What every fault of ours says.
+BUG = "nobody expects this"
+
+
+class BrokenBroker(BrokerProcess):
+    """A broker process with a fault in it, said as above."""
+
+    fault: Sequence[str] = ()
+
+    @property
+    def command(self) -> list[str]:
+        """The command line of `start`."""
+        where = ["--host", self.host, "--data-dir", str(self.data_dir)]
+        return [*self.wrapper, self.python, __file__, *where, *self.fault]
+
+
+def broken(data_dir: Path, settings: dict[str, str], *fault: object) -> BrokenBroker:
+    """Return a broker with a fault in it."""
+    broker = BrokenBroker(data_dir, settings=settings)
+    broker.fault = [str(word) for word in fault]
+    return broker
+
+
+class Countdown:
+    """Raises at the N-th call after it was armed; whoever goes on afterwards can go on."""
+
+    def __init__(self, at: int) -> None:
+        self.at = at
+        self.armed = False
+        self.calls = 0
+
+    def count(self) -> None:
+        """Count a call."""
+        self.calls += self.armed
+        if self.armed and self.calls == self.at:
+            raise ZeroDivisionError(BUG)
+
+
+class BrokenSource(CheckpointSource):
+    """A hand-over in small steps, one of which raises; then it says that nothing is left."""
+
+    def __init__(self, source: CheckpointSource, steps: Countdown) -> None:
+        self._source = source
+        self._steps = steps
+
+    def begin(self, group: int) -> None:
+        self._source.begin(group)
+
+    def step(self, out: CheckpointOutput, limit: int) -> bool:
+        if self._steps.calls >= self._steps.at:
+            return False
+        more = self._source.step(out, min(limit, 5))
+        self._steps.count()
+        return more
+
+    def chunked(self, chunk: NewChunk) -> None:
+        self._source.chunked(chunk)
+
+
+class BrokenClock(SystemClock):
+    """A clock one look at which raises."""
+
+    def __init__(self, looks: Countdown) -> None:
+        super().__init__()
+        self._looks = looks
+
+    def wall_ms(self) -> int:
+        self._looks.count()
+        return super().wall_ms()
+
+
+class BrokenNode(Node):
+    """A broker with the fault that `sys.argv` names."""
+
+    kind = ""
+    words: Sequence[str] = ()
+
+    def __init__(self, settings: Settings, *given: object) -> None:
+        self.countdown = Countdown(int(self.words[0]))
+        self.steps = 0
+        super().__init__(settings, *given)  # type: ignore[arg-type]
+        if self.kind == "clock":
+            self.clock = BrokenClock(self.countdown)
+
+    def disk(self, real: RealDisk) -> Disk:
+        if self.kind == "room":
+            return _Room(real, self.countdown)
+        if self.kind not in ("disk", "error", "kill"):
+            return real
+        self.faulty = FaultyDisk(real)
+        return self.faulty
+
+    async def start(self) -> None:
+        """Start, and let the fault count from here on."""
+        await super().start()
+        self.countdown.armed = True
+        if self.kind == "timer":
+            turn = self.broker.turn
+            turn.timers.set(_Due(), turn.now_ms + self.countdown.at)
+            self.runner.run()
+        if self.kind in ("disk", "error", "kill"):
+            at, verb, place = self.words
+            kind = "error" if self.kind == "error" else "wait"
+            wait = _die if self.kind == "kill" else _raise
+            self.faulty.faults.append(Fault(kind, int(at), verbs=(verb,), within=place, wait=wait))
+
+    def checkpoint_source(self, compaction: Compaction | None) -> CheckpointSource:
+        source = super().checkpoint_source(compaction)
+        if self.kind == "step":
+            return BrokenSource(source, self.countdown)
+        if self.kind == "definition":
+            return _Worsening(source, self)
+        return source
+
+
+class _Worsening(CheckpointSource):
+    """A hand-over before one of whose steps a user gets a limit that cannot be written."""
+
+    def __init__(self, source: CheckpointSource, node: BrokenNode) -> None:
+        self._source = source
+        self._node = node
+
+    def begin(self, group: int) -> None:
+        self._source.begin(group)
+
+    def step(self, out: CheckpointOutput, limit: int) -> bool:
+        node = self._node
+        node.steps += 1
+        if node.steps == node.countdown.at:
+            node.broker.users.limits["guest"] = {"max-connections": 10**20}
+        return self._source.step(out, min(limit, 5))
+
+    def chunked(self, chunk: NewChunk) -> None:
+        self._source.chunked(chunk)
+
+
+class _Due(Timed):
+    """What is timed, and raises when it is due."""
+
+    def due(self, now_ms: int) -> None:
+        raise ZeroDivisionError(BUG)
+
+
+class _Room(FaultyDisk):
+    """A disk one look at whose room raises."""
+
+    def __init__(self, disk: Disk, looks: Countdown) -> None:
+        super().__init__(disk)
+        self._looks = looks
+
+    def free(self) -> int:
+        self._looks.count()
+        return super().free()
+
+
+def _raise() -> None:
+    raise ZeroDivisionError(BUG)
+
+
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def main() -> int:
+    """Run a broker; the command line is as `BrokenBroker` says it."""
+    _, _, host, _, data_dir, kind, *words = sys.argv
+    BrokenNode.kind = kind
+    BrokenNode.words = words
+    given = {"host": host, "port": 0, "http_port": 0, "data_dir": Path(data_dir)}
+    return run(load(given), BrokenNode)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
