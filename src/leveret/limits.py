@@ -28,6 +28,10 @@ TABLE_DEPTH_MAX: Final = 32
 #: Entries in one table with all the tables and arrays in it.
 TABLE_ENTRIES_MAX: Final = 4096
 
+#: One definition (a queue, a policy, a user, ...) as its record holds it: a frame of AMQP holds
+#: 128 KiB of arguments by default, and every checkpoint writes each definition again.
+DEFINITION_BYTES_MAX: Final = 1024 * 1024
+
 #: The largest body by default, as in RabbitMQ 3.x (4.x: 16 MiB): real programs send 20 MB.
 MESSAGE_BYTES_MAX: Final = 128 * 1024 * 1024
 
@@ -102,6 +106,10 @@ BINDINGS_PER_EXCHANGE_MAX: Final = 1_000_000
 USERS_MAX: Final = 100_000
 USER_TAGS_MAX: Final = 64
 TOPIC_PERMISSIONS_MAX: Final = 1024
+
+#: The bytes of a password's hash: that of an Argon2 with a long salt has some 150.
+PASSWORD_HASH_BYTES_MAX: Final = 1024
+
 VHOSTS_MAX: Final = 10_000
 
 #: What verifying an Argon2 hash of another broker may cost: memory in KiB, and rounds.
@@ -193,8 +201,9 @@ PUBLISHER_EXPIRY_MS: Final = 604_800_000
 #: was idle for long enough.
 SINKS_PER_VHOST_MAX: Final = 10_000
 
-#: Staging queues in one commit: the tasks that publish a batch, each to its own.
-STAGING_QUEUES_PER_COMMIT_MAX: Final = 4096
+#: Staging queues in one commit: the tasks that publish a batch, each to its own.  The decision is
+#: one record with all their numbers in it, which `TABLE_ENTRIES_MAX` bounds.
+STAGING_QUEUES_PER_COMMIT_MAX: Final = 4000
 
 #: The body of a commit: so many queues with the longest names, as JSON.
 COMMIT_BYTES_MAX: Final = 2 * 1024 * 1024

@@ -16,6 +16,7 @@ from leveret.limits import (
     SINKS_PER_VHOST_MAX,
     STAGING_QUEUES_PER_COMMIT_MAX,
 )
+from leveret.store.disks.recording import RecordingDisk
 from raw_codec import method, publish
 from staged import (
     bodies,
@@ -100,6 +101,22 @@ def test_the_most_queues_and_one_more() -> None:
     assert read_command(json.dumps(body).encode()).queues == names
     with pytest.raises(PreconditionFailed, match="queues"):
         read_command(json.dumps({**body, "queues": [*names, "one"]}).encode())
+
+
+def test_a_commit_of_the_most_queues_survives() -> None:
+    """Its decision is one record, which has to hold the numbers of all queues."""
+    node = Node()
+    peer = start(node)
+    names = [f"q{number}" for number in range(STAGING_QUEUES_PER_COMMIT_MAX)]
+    for name in names:
+        arguments: dict[str, object] = {"x-staging-sink": "s", "x-staging-batch": 1}
+        node.vhost.declare_queue(None, name, True, False, False, arguments)
+    node.sync()
+    body = {"sink": "s", "batch": 1, "queues": names, "unroutable": "drop"}
+    peer.send(publish(1, "", COMMIT_KEY, json.dumps(body).encode()))
+    node.sync()
+    assert peer.names() == ["basic.ack"]
+    assert Node(RecordingDisk(node.image())).vhost.sinks.by_name["s"].batch == 1
 
 
 def test_sinks_and_waiting_batches_have_a_most() -> None:

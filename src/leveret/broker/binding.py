@@ -29,6 +29,25 @@ def binding_identity(
     return (to_queue, destination, binding_key, writer.getvalue())
 
 
+def binding_record(
+    vhost: str,
+    source: str,
+    destination: str,
+    to_queue: bool,
+    binding_key: str,
+    arguments: dict[str, object],
+) -> dict[str, object]:
+    """Return a binding as its journal record holds it."""
+    return {
+        "vhost": vhost,
+        "source": source,
+        "destination": destination,
+        "destination_type": "queue" if to_queue else "exchange",
+        "routing_key": binding_key,
+        "arguments": arguments,
+    }
+
+
 @final
 class Binding:
     """One binding of `source`; exactly one of `queue` and `exchange` is the destination."""
@@ -66,11 +85,11 @@ class Binding:
 
     def definition(self, vhost: str) -> dict[str, object]:
         """Return the binding as its journal record holds it."""
-        return {
-            "vhost": vhost,
-            "source": self.source.name,
-            "destination": self.destination,
-            "destination_type": "queue" if self.queue is not None else "exchange",
-            "routing_key": self.binding_key,
-            "arguments": self.arguments,
-        }
+        return binding_record(
+            vhost,
+            self.source.name,
+            self.destination,
+            self.queue is not None,
+            self.binding_key,
+            self.arguments,
+        )

@@ -7,12 +7,20 @@ from __future__ import annotations
 
 from mypy_extensions import i64
 
+from leveret.broker.arguments import Arguments
 from leveret.broker.classic import ClassicQueue
 from leveret.broker.eviction import Eviction
 from leveret.broker.parameters import Parameters
+from leveret.broker.policy_keys import utf8_size
 from leveret.broker.turn import Link, Turn
 from leveret.broker.users import User, Users
 from leveret.broker.vhost import Ids, Vhost
+from leveret.broker.vhost_metadata import (
+    check_limits,
+    check_metadata,
+    merged_metadata,
+    vhost_record,
+)
 from leveret.errors import NotAllowed, NotFound, PreconditionFailed
 from leveret.limits import (
     MESSAGE_OVERHEAD_BYTES,
@@ -62,13 +70,31 @@ class Broker:
         Raises: PreconditionFailed (406) for a name that cannot be, or too many.
         """
         vhost = self.vhosts.get(name)
-        if vhost is None:
-            if not name or len(name.encode()) > SHORT_STRING_BYTES_MAX:
-                raise PreconditionFailed(f"a vhost's name has 1 to {SHORT_STRING_BYTES_MAX} bytes")
-            if len(self.vhosts) >= VHOSTS_MAX:
-                raise PreconditionFailed(f"there are at most {VHOSTS_MAX} vhosts")
-            vhost = self.restore_vhost(name)
-            self.turn.journal.define("vhost", vhost.record())
+        return self.put_vhost(name, {}, {}) if vhost is None else vhost
+
+    def put_vhost(self, name: str, metadata: Arguments, limits: Arguments) -> Vhost:
+        """Make the vhost `name`, or change the one that is there, by one record; return it.
+
+        What `metadata` does not name stays, and the limits too where `limits` is empty.
+
+        Raises: PreconditionFailed (406) for a name, metadata or limits that cannot be, or too many
+        vhosts; then nothing is changed.
+        """
+        vhost = self.vhosts.get(name)
+        if vhost is not None:
+            vhost.set_all(metadata, limits)
+            return vhost
+        if not 0 < utf8_size(name) <= SHORT_STRING_BYTES_MAX:
+            raise PreconditionFailed(f"a vhost's name has 1 to {SHORT_STRING_BYTES_MAX} bytes")
+        if len(self.vhosts) >= VHOSTS_MAX:
+            raise PreconditionFailed(f"there are at most {VHOSTS_MAX} vhosts")
+        check_metadata(metadata)
+        check_limits(limits)
+        numbers = {limit: most for limit, most in limits.items() if isinstance(most, int)}
+        record = vhost_record(name, merged_metadata({}, metadata), numbers)
+        self.turn.journal.define("vhost", record)
+        vhost = self.restore_vhost(name)
+        vhost.restore_record(record)
         return vhost
 
     def delete_vhost(self, name: str) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from leveret.broker.arguments import Arguments
 from leveret.broker.broker import Broker
+from leveret.broker.definitions_values import TYPED, typed_arguments
 from leveret.broker.parameters import policy_value
 from leveret.errors import NotFound
 
@@ -89,13 +90,15 @@ def _vhost_sections(broker: Broker, vhost: Vhost) -> list[Rows]:
         {"name": policy.name, **policy_value(policy)} for policy in vhost.policies.values()
     ]
     queues: Rows = [
-        {
-            "name": queue.name,
-            "durable": queue.durable,
-            "auto_delete": queue.auto_delete,
-            "type": queue.kind,
-            "arguments": queue.arguments,
-        }
+        _with_arguments(
+            {
+                "name": queue.name,
+                "durable": queue.durable,
+                "auto_delete": queue.auto_delete,
+                "type": queue.kind,
+            },
+            queue.arguments,
+        )
         for queue in vhost.queues.values()
         if not queue.exclusive
     ]
@@ -103,16 +106,14 @@ def _vhost_sections(broker: Broker, vhost: Vhost) -> list[Rows]:
     bindings: Rows = []
     for exchange in vhost.exchanges.values():
         if exchange.name and not exchange.name.startswith("amq."):
-            exchanges.append(
-                {
-                    "name": exchange.name,
-                    "type": exchange.kind,
-                    "durable": exchange.durable,
-                    "auto_delete": exchange.auto_delete,
-                    "internal": exchange.internal,
-                    "arguments": exchange.arguments,
-                }
-            )
+            fields: Arguments = {
+                "name": exchange.name,
+                "type": exchange.kind,
+                "durable": exchange.durable,
+                "auto_delete": exchange.auto_delete,
+                "internal": exchange.internal,
+            }
+            exchanges.append(_with_arguments(fields, exchange.arguments))
         for binding in exchange.bindings.values():
             if binding.queue is None or not binding.queue.exclusive:
                 bindings.append(_binding(binding))
@@ -120,13 +121,21 @@ def _vhost_sections(broker: Broker, vhost: Vhost) -> list[Rows]:
 
 
 def _binding(binding: Binding) -> Arguments:
-    return {
+    fields: Arguments = {
         "source": binding.source.name,
         "destination": binding.destination,
         "destination_type": "queue" if binding.queue is not None else "exchange",
         "routing_key": binding.binding_key,
-        "arguments": binding.arguments,
     }
+    return _with_arguments(fields, binding.arguments)
+
+
+def _with_arguments(fields: Arguments, arguments: Arguments) -> Arguments:
+    """Return an entry with its arguments, and those again that JSON would change."""
+    fields["arguments"] = arguments
+    if typed := typed_arguments(arguments):
+        fields[TYPED] = typed
+    return fields
 
 
 def _user(user: User, limits: dict[str, int]) -> Arguments:

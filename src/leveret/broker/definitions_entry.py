@@ -19,6 +19,9 @@ from leveret.broker.vhost_metadata import tag_list
 from leveret.errors import PreconditionFailed
 from leveret.limits import SHORT_STRING_BYTES_MAX
 
+#: The sections whose names come over AMQP, where a declare strips line ends.
+_AMQP_NAMES: Final = ("queues", "exchanges")
+
 
 @final
 class Entry:
@@ -61,7 +64,7 @@ class Entry:
         name = self.text(field)
         if not 0 < utf8_size(name) <= SHORT_STRING_BYTES_MAX:
             raise self.bad(f"{field} has 1 to {SHORT_STRING_BYTES_MAX} bytes")
-        if "\r" in name or "\n" in name:
+        if self.section in _AMQP_NAMES and ("\r" in name or "\n" in name):
             raise self.bad(f"{field} has a line end")
         return name
 

@@ -26,12 +26,12 @@ from leveret.broker.arguments import Arguments, check_equivalent
 from leveret.broker.binding import Binding, binding_identity
 from leveret.broker.broker import Broker
 from leveret.broker.definitions_entry import Entry, entries
+from leveret.broker.definitions_values import TYPED, is_same, read_typed_arguments
 from leveret.broker.exchange import Exchange
 from leveret.broker.exchanges import make_exchange
 from leveret.broker.parameters import (
     OPERATOR_POLICY,
     ParameterComponent,
-    check_value,
     policy_of,
 )
 from leveret.broker.policy import Policy
@@ -40,6 +40,7 @@ from leveret.broker.users import SALT_BYTES, SHA256, User, hash_password
 from leveret.broker.vhost import Vhost
 from leveret.broker.vhost_metadata import check_limits
 from leveret.errors import AmqpError, NotFound, PreconditionFailed
+from leveret.store.definition import Definition
 from leveret.store.journal import Journal
 
 #: The sections of the whole broker and those of one vhost, in the order in which they are applied.
@@ -88,7 +89,13 @@ def import_definitions(
         found += entries(definitions, section, vhost)
     _check_room(broker, found)
     _Import(_stage(broker, found), salt).run(found)
-    report = _Import(broker, salt).run(found)
+    journal = broker.turn.journal
+    # One record, so that a crash leaves all of it or nothing.
+    journal.begin_tx()
+    try:
+        report = _Import(broker, salt).run(found)
+    finally:
+        journal.end_tx()
     for section, rows in definitions.items():
         if isinstance(rows, list) and rows and section not in _OF_BROKER + _OF_VHOST:
             report.notes.append(f"{section}: a section that is not known here")
@@ -283,15 +290,11 @@ class _Import:
         limits = entry.table("limits")
         check_limits(limits)
         before = self._broker.vhosts[name].record() if name in self._broker.vhosts else None
-        vhost = self._broker.add_vhost(name)
         metadata = entry.table("metadata")
         for field in ("description", "tags", "default_queue_type"):
             if field in entry.fields:
                 metadata[field] = entry.fields[field]
-        vhost.set_metadata(metadata)
-        if limits:
-            vhost.set_limits(limits)
-        return vhost.record() != before
+        return self._broker.put_vhost(name, metadata, limits).record() != before
 
     def _user(self, entry: Entry) -> bool:
         name = entry.name("name")
@@ -305,8 +308,7 @@ class _Import:
         if "limits" in entry.fields:
             limits = entry.numbers("limits")
             if limits != users.limits.get(name, {}):
-                users.clear_limits(name)
-                users.set_limits(name, limits)
+                users.replace_limits(name, limits)
                 changed = True
         return changed
 
@@ -353,7 +355,7 @@ class _Import:
         parameters = self._broker.parameters
         name = entry.name("name")
         value = entry.fields.get("value")
-        if name in parameters.global_values and parameters.global_values[name] == value:
+        if name in parameters.global_values and is_same(parameters.global_values[name], value):
             return False
         parameters.set_global(name, value)
         return True
@@ -370,7 +372,7 @@ class _Import:
         value = parameters.normal(component, name, entry.fields.get("value"))
         if not parameters.runs(component):
             self._kept(entry, f"there is no component '{component}' here")
-        changed = before != value or value is None
+        changed = value is None or not is_same(before, value)
         if changed:
             parameters.set(vhost.name, component, name, value, True)
         if component == OPERATOR_POLICY:
@@ -382,7 +384,7 @@ class _Import:
         policy = policy_of(entry.name("name"), entry.fields, "all", False, True)
         self._keep_keys(entry, policy)
         known = vhost.policies.get(policy.name)
-        if known is not None and known.record("") == policy.record(""):
+        if known is not None and is_same(known.record(""), policy.record("")):
             return False
         vhost.set_policy(policy)
         return True
@@ -446,7 +448,9 @@ class _Import:
 
     def _arguments(self, entry: Entry) -> Arguments:
         arguments = entry.table("arguments")
-        check_value(arguments)
+        if typed := entry.optional_text(TYPED):
+            arguments.update(read_typed_arguments(typed))
+        Definition("arguments", {"arguments": arguments})
         return arguments
 
 

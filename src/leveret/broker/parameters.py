@@ -114,10 +114,10 @@ class Parameters:
         key = (vhost_name, component, name)
         if key not in self.values and len(self.values) >= PARAMETERS_MAX:
             raise PreconditionFailed(f"there are at most {PARAMETERS_MAX} parameters")
-        self.values[key] = value
         record = _key_record(vhost_name, component, name)
         record["value"] = {"value": value}
         self._turn.journal.define("parameter", record)
+        self.values[key] = value
         known = self.components.get(component)
         if known is not None:
             known.changed(vhost_name, name, value)
@@ -189,9 +189,9 @@ class Parameters:
         check_value(value)
         if name not in self.global_values and len(self.global_values) >= PARAMETERS_MAX:
             raise PreconditionFailed(f"there are at most {PARAMETERS_MAX} global parameters")
-        self.global_values[name] = value
         record: dict[str, object] = {"name": name, "value": {"value": value}}
         self._turn.journal.define("global_parameter", record)
+        self.global_values[name] = value
 
     def clear_global(self, name: str) -> None:
         """Take a global parameter away.  Raises: NotFound (404)."""

@@ -238,13 +238,20 @@ class Queue(Dispatcher):
 
     def definition(self, vhost: str) -> dict[str, object]:
         """Return the queue as its journal record holds it."""
-        return {
-            "vhost": vhost,
-            "name": self.name,
-            "id": int(self.queue_id),
-            "auto_delete": self.auto_delete,
-            "arguments": self.arguments,
-        }
+        return queue_record(vhost, self.name, int(self.queue_id), self.auto_delete, self.arguments)
+
+
+def queue_record(
+    vhost: str, name: str, queue_id: int, auto_delete: bool, arguments: dict[str, object]
+) -> dict[str, object]:
+    """Return a queue as its journal record holds it."""
+    return {
+        "vhost": vhost,
+        "name": name,
+        "id": queue_id,
+        "auto_delete": auto_delete,
+        "arguments": arguments,
+    }
 
 
 def is_reached(queues: list[Queue]) -> bool:

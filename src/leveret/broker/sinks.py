@@ -80,8 +80,8 @@ class Sinks(Timed):
         vhost = self.vhost
         journal = vhost.turn.journal
         time_ms = vhost.turn.now_ms
+        journal.define("sink", _definition(vhost.name, name, time_ms, batch, queues, unroutable))
         sink = self._committed(name, batch, time_ms)
-        journal.define("sink", _definition(vhost.name, sink, batch, queues, unroutable))
         if queues:
             release = Release(vhost, sink, batch, queues, unroutable)
             sink.releases.append(release)
@@ -124,9 +124,12 @@ class Sinks(Timed):
         for sink in list(self.by_name.values()):
             releases = list(sink.releases)
             for release in releases:
-                yield _definition(name, sink, release.batch, release.left(), release.unroutable)
+                left = release.left()
+                yield _definition(
+                    name, sink.name, sink.time_ms, release.batch, left, release.unroutable
+                )
             if not releases or releases[-1].batch != sink.batch:
-                yield _definition(name, sink, sink.batch, [], "")
+                yield _definition(name, sink.name, sink.time_ms, sink.batch, [], "")
 
     # -- forgetting -------------------------------------------------------------------------------
 
@@ -171,14 +174,19 @@ class Sinks(Timed):
 
 
 def _definition(
-    vhost: str, sink: Sink, batch: i64, queues: list[ClassicQueue], unroutable: str
+    vhost: str,
+    sink: str,
+    time_ms: i64,
+    batch: i64,
+    queues: list[ClassicQueue],
+    unroutable: str,
 ) -> dict[str, object]:
     """Return the decision about a batch as the journal holds it."""
     return {
         "vhost": vhost,
-        "name": sink.name,
+        "name": sink,
         "batch": int(batch),
-        "time_ms": int(sink.time_ms),
+        "time_ms": int(time_ms),
         "queues": [int(queue.queue_id) for queue in queues],
         "unroutable": unroutable,
     }

@@ -49,8 +49,8 @@ class StreamOffsets(Timed):
         """Journal that `name` has come to `offset`, unless that is known."""
         if self.stored.get(name, NOTHING) == offset:
             return
-        self.stored[name] = int(offset)
         self.stream.turn.journal.consumer_offset(self.stream.queue_id, name.encode(), offset)
+        self.stored[name] = int(offset)
 
     def check_room(self, name: str) -> None:
         """Check that an offset may be stored for `name`.  Raises: PreconditionFailed (406)."""

@@ -18,11 +18,14 @@ import hmac
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, final
 
+from leveret.broker.arguments import is_int
 from leveret.broker.permission import Permission, TopicPermission
+from leveret.broker.policy_keys import NUMBER_MAX, utf8_size
 from leveret.errors import NotFound, PreconditionFailed
 from leveret.limits import (
     ARGON2_KIB_MAX,
     ARGON2_ROUNDS_MAX,
+    PASSWORD_HASH_BYTES_MAX,
     SHORT_STRING_BYTES_MAX,
     TOPIC_PERMISSIONS_MAX,
     USER_TAGS_MAX,
@@ -56,16 +59,20 @@ def check_hash(algorithm: str, password_hash: bytes) -> None:
 
     Raises: PreconditionFailed (406).
     """
+    if algorithm not in (SHA256, SHA512, ARGON2):
+        raise PreconditionFailed(
+            f"unknown hashing algorithm '{algorithm[:64]}': use {SHA256}, {SHA512} or {ARGON2}"
+        )
     if not password_hash:
         return
+    if len(password_hash) > PASSWORD_HASH_BYTES_MAX:
+        raise PreconditionFailed(f"a password hash has at most {PASSWORD_HASH_BYTES_MAX} bytes")
     if algorithm == SHA256:
         right = len(password_hash) == SALT_BYTES + 32
     elif algorithm == SHA512:
         right = len(password_hash) == SALT_BYTES + 64
-    elif algorithm == ARGON2:
-        right = _is_bounded_argon2(password_hash)
     else:
-        raise PreconditionFailed(f"unknown hashing algorithm '{algorithm}'")
+        right = _is_bounded_argon2(password_hash)
     if not right:
         raise PreconditionFailed(f"the password hash is none of {algorithm}")
 
@@ -89,6 +96,20 @@ def _is_bounded_argon2(password_hash: bytes) -> bool:
         and 1 <= rounds <= ARGON2_ROUNDS_MAX
         and 1 <= lanes <= 16
     )
+
+
+def check_user_limits(limits: Mapping[str, int]) -> None:
+    """Refuse limits that a user cannot have.  Raises: PreconditionFailed (406)."""
+    for name, value in limits.items():
+        if name not in USER_LIMITS:
+            raise PreconditionFailed(
+                f"Unrecognised term '{name}' in user-limits: use {' or '.join(USER_LIMITS)}"
+            )
+        if not is_int(value) or abs(value) > NUMBER_MAX:
+            raise PreconditionFailed(
+                f"{name} of a user should be a whole number of at most {NUMBER_MAX}, or -1 for no "
+                f"limit; actually was {value}"
+            )
 
 
 @final
@@ -160,18 +181,18 @@ class Users:
 
         Raises: PreconditionFailed (406) for a name, a hash or tags that cannot be.
         """
-        if not user.name or len(user.name.encode()) > SHORT_STRING_BYTES_MAX:
+        if not 0 < utf8_size(user.name) <= SHORT_STRING_BYTES_MAX:
             raise PreconditionFailed(f"a user's name has 1 to {SHORT_STRING_BYTES_MAX} bytes")
         if len(user.tags) > USER_TAGS_MAX:
             raise PreconditionFailed(f"a user has at most {USER_TAGS_MAX} tags")
         for tag in user.tags:
-            if len(tag.encode()) > SHORT_STRING_BYTES_MAX:
+            if utf8_size(tag) > SHORT_STRING_BYTES_MAX:
                 raise PreconditionFailed(f"a tag has at most {SHORT_STRING_BYTES_MAX} bytes")
         check_hash(user.algorithm, user.password_hash)
         if user.name not in self.by_name and len(self.by_name) >= USERS_MAX:
             raise PreconditionFailed(f"there are at most {USERS_MAX} users")
-        self.restore_user(user)
         self._turn.journal.define("user", user.definition())
+        self.restore_user(user)
         self._changed(user.name, "")
 
     def change_password(self, name: str, password_hash: bytes, algorithm: str) -> None:
@@ -213,8 +234,8 @@ class Users:
         """
         self._check_there(user, vhost)
         permission = Permission(configure, write, read)
-        self.permissions[user, vhost] = permission
         self._turn.journal.define("permission", permission.definition(user, vhost))
+        self.permissions[user, vhost] = permission
         self._changed(user, vhost)
 
     def clear_permission(self, user: str, vhost: str) -> None:
@@ -230,18 +251,25 @@ class Users:
     ) -> None:
         """Limit the routing keys that a user may use with a topic exchange.
 
-        Raises: NotFound (404); PreconditionFailed (406) for a pattern that is none, or too many.
+        Raises: NotFound (404); PreconditionFailed (406) for a pattern that is none, a name that no
+        exchange has, or too many.
         """
         self._check_there(user, vhost)
         permission = TopicPermission(write, read)
-        of_user = self.topic_permissions.setdefault((user, vhost), {})
+        if utf8_size(exchange) > SHORT_STRING_BYTES_MAX:
+            raise PreconditionFailed(
+                f"the exchange of a topic permission has a name of at most {SHORT_STRING_BYTES_MAX}"
+                " bytes"
+            )
+        of_user = self.topic_permissions.get((user, vhost), {})
         if exchange not in of_user and len(of_user) >= TOPIC_PERMISSIONS_MAX:
             raise PreconditionFailed(
                 f"a user has at most {TOPIC_PERMISSIONS_MAX} topic permissions in a vhost"
             )
-        of_user[exchange] = permission
         definition = permission.definition(user, vhost, exchange)
         self._turn.journal.define("topic_permission", definition)
+        of_user[exchange] = permission
+        self.topic_permissions[user, vhost] = of_user
         self._changed(user, vhost)
 
     def clear_topic_permission(self, user: str, vhost: str, exchange: str | None = None) -> None:
@@ -254,10 +282,13 @@ class Users:
         names = list(of_user) if exchange is None else [exchange]
         if not names or names[0] not in of_user:
             raise NotFound(f"user '{user}' has no such topic permission in vhost '{vhost}'")
+        journal = self._turn.journal
+        journal.begin_tx()
         for name in names:
-            del of_user[name]
             definition: dict[str, object] = {"user": user, "vhost": vhost, "exchange": name}
-            self._turn.journal.delete("topic_permission", definition)
+            journal.delete("topic_permission", definition)
+            del of_user[name]
+        journal.end_tx()
         if not of_user:
             del self.topic_permissions[user, vhost]
         self._changed(user, vhost)
@@ -288,15 +319,23 @@ class Users:
     def set_limits(self, name: str, limits: Mapping[str, int]) -> None:
         """Set limits of a user beside those that are set; they count for what is opened next.
 
-        Raises: NotFound (404); PreconditionFailed (406) for a limit that there is not.
+        Raises: NotFound (404); PreconditionFailed (406) for a limit that there is not, or for one
+        that is no number or too great; then none is set.
         """
         self.get(name)
-        for limit in limits:
-            if limit not in USER_LIMITS:
-                raise PreconditionFailed(f"Unrecognised term '{limit}' in user-limits")
+        check_user_limits(limits)
         merged = {**self.limits.get(name, {}), **limits}
-        self.limits[name] = merged
         self._turn.journal.define("user_limits", {"user": name, "limits": dict(merged)})
+        self.limits[name] = merged
+
+    def replace_limits(self, name: str, limits: Mapping[str, int]) -> None:
+        """Set the limits of a user and take all others away, by one record.
+
+        Raises: as `set_limits`.
+        """
+        self.get(name)
+        check_user_limits(limits)
+        self._keep_limits(name, dict(limits))
 
     def clear_limits(self, name: str, limit: str | None = None) -> None:
         """Take one limit of a user away, or all; one that is not set is fine.
@@ -304,14 +343,19 @@ class Users:
         Raises: NotFound (404) without the user.
         """
         self.get(name)
-        left = self.limits.pop(name, {})
+        left: dict[str, int] = {}
         if limit is not None:
+            left.update(self.limits.get(name, {}))
             left.pop(limit, None)
-            if left:
-                self.limits[name] = left
-                self._turn.journal.define("user_limits", {"user": name, "limits": dict(left)})
-                return
-        self._turn.journal.delete("user_limits", {"user": name})
+        self._keep_limits(name, left)
+
+    def _keep_limits(self, name: str, limits: dict[str, int]) -> None:
+        if limits:
+            self._turn.journal.define("user_limits", {"user": name, "limits": dict(limits)})
+            self.limits[name] = limits
+        else:
+            self._turn.journal.delete("user_limits", {"user": name})
+            self.limits.pop(name, None)
 
     def limit(self, name: str, limit: str) -> int:
         """Return a limit of a user; negative for none."""

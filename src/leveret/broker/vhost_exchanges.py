@@ -10,15 +10,18 @@ from __future__ import annotations
 from mypy_extensions import mypyc_attr
 
 from leveret.broker.arguments import Arguments, check_same, differs, type_name
-from leveret.broker.binding import Binding, binding_identity
+from leveret.broker.binding import Binding, binding_identity, binding_record
 from leveret.broker.exchange import Exchange
 from leveret.broker.exchanges import check_exchange_type, make_exchange
+from leveret.broker.policy_keys import utf8_size
 from leveret.broker.replies import is_reply_name
 from leveret.broker.turn import Link
 from leveret.broker.vhost_metadata import VhostMetadata
 from leveret.broker.vhost_state import clean_name
 from leveret.errors import AccessRefused, PreconditionFailed
+from leveret.limits import SHORT_STRING_BYTES_MAX
 from leveret.routing.keys import check_strict_binding_key
+from leveret.store.definition import Definition
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -70,11 +73,13 @@ class VhostExchanges(VhostMetadata):
         if len(self.exchanges) >= self.exchanges_max:
             raise PreconditionFailed(f"a vhost has at most {self.exchanges_max} exchanges")
         exchange = make_exchange(name, kind, durable, auto_delete, internal, arguments)
+        # One that is not durable is shown and exported like the others.
+        definition = Definition("exchange", exchange.definition(self.name))
         self.put_exchange(exchange)
         self._govern_exchange(exchange)
         self.equip_delays(exchange)
         if durable:
-            self.turn.journal.define("exchange", exchange.definition(self.name))
+            self.turn.journal.define_made(definition)
             exchange.define_group = self.turn.journal.group
             self.turn.recorded()
         return exchange
@@ -208,9 +213,19 @@ class VhostExchanges(VhostMetadata):
             return
         if len(source.bindings) >= self.bindings_max:
             raise PreconditionFailed(f"an exchange has at most {self.bindings_max} bindings")
+        if utf8_size(binding_key) > SHORT_STRING_BYTES_MAX:
+            raise PreconditionFailed(
+                f"the routing key of a binding has at most {SHORT_STRING_BYTES_MAX} bytes"
+            )
+        definition = Definition(
+            "binding",
+            binding_record(
+                self.name, source_name, destination_name, to_queue, binding_key, arguments
+            ),
+        )
         binding = self.restore_binding(source, destination_name, to_queue, binding_key, arguments)
         if binding.durable:
-            self.turn.journal.define("binding", binding.definition(self.name))
+            self.turn.journal.define_made(definition)
             binding.define_group = self.turn.journal.group
             self.turn.recorded()
         self.bound(binding)

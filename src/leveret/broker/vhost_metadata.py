@@ -7,6 +7,7 @@ Invariants: `limits` and the rest hold checked values only; a change is journale
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from mypy_extensions import i64, mypyc_attr
@@ -52,14 +53,16 @@ class VhostMetadata(VhostPolicies):
 
     def metadata(self) -> Arguments:
         """Return the metadata as RabbitMQ names it; `strict_keys` is Leveret's."""
-        found: Arguments = {"description": self.description, "tags": list(self.tags)}
-        if self.default_queue_type:
-            found["default_queue_type"] = self.default_queue_type
-        if self.protected:
-            found["protected_from_deletion"] = True
-        if self.strict_keys:
-            found["strict_keys"] = True
-        return found
+        return merged_metadata(
+            {},
+            {
+                "description": self.description,
+                "tags": self.tags,
+                "default_queue_type": self.default_queue_type,
+                "protected_from_deletion": self.protected,
+                "strict_keys": self.strict_keys,
+            },
+        )
 
     def set_metadata(self, changes: Arguments) -> None:
         """Change what `changes` names; the rest stays.
@@ -70,10 +73,26 @@ class VhostMetadata(VhostPolicies):
         Raises: PreconditionFailed (406) for a value that cannot be; then nothing is changed.
         """
         check_metadata(changes)
-        before = self.record()
-        self._take_metadata(changes)
-        if self.record() != before:
-            self._journal()
+        self._change(changes, self.limits)
+
+    def set_all(self, changes: Arguments, limits: Arguments) -> None:
+        """Change what `changes` names, and replace the limits where any are given, by one record.
+
+        Raises: PreconditionFailed (406) for a value that cannot be; then nothing is changed.
+        """
+        check_metadata(changes)
+        check_limits(limits)
+        checked = {name: value for name, value in limits.items() if isinstance(value, int)}
+        self._change(changes, checked or self.limits)
+
+    def _change(self, changes: Arguments, limits: dict[str, int]) -> None:
+        """Take checked changes, journaled before anything is changed."""
+        wanted = merged_metadata(self.metadata(), changes)
+        record = vhost_record(self.name, wanted, limits)
+        if record != self.record():
+            self.turn.journal.define("vhost", record)
+            self._take_metadata(changes)
+            self.limits = limits
 
     def _take_metadata(self, changes: Arguments) -> None:
         if "description" in changes:
@@ -96,15 +115,20 @@ class VhostMetadata(VhostPolicies):
         """
         check_limits(limits)
         checked = {name: value for name, value in limits.items() if isinstance(value, int)}
-        if checked != self.limits:
-            self.limits = checked
-            self._journal()
+        self._change({}, checked)
+
+    def add_limits(self, limits: Arguments) -> None:
+        """Set limits beside those that are set.
+
+        Raises: PreconditionFailed (406) for one that cannot be; then none is set.
+        """
+        merged: Arguments = dict(self.limits)
+        merged.update(limits)
+        self.set_limits(merged)
 
     def set_limit(self, name: str, value: object) -> None:
         """Set one limit beside those that are set.  Raises: PreconditionFailed (406)."""
-        limits: Arguments = dict(self.limits)
-        limits[name] = value
-        self.set_limits(limits)
+        self.add_limits({name: value})
 
     def clear_limit(self, name: str) -> None:
         """Take one limit away; one that is not set is fine."""
@@ -149,10 +173,7 @@ class VhostMetadata(VhostPolicies):
 
     def record(self) -> dict[str, object]:
         """Return the vhost as its journal record holds it."""
-        return {"name": self.name, "metadata": self.metadata(), "limits": dict(self.limits)}
-
-    def _journal(self) -> None:
-        self.turn.journal.define("vhost", self.record())
+        return vhost_record(self.name, self.metadata(), self.limits)
 
     def restore_record(self, record: dict[str, object]) -> None:
         """Take what a journal record says; nothing is checked or journaled."""
@@ -173,6 +194,27 @@ class VhostMetadata(VhostPolicies):
             for name, value in limits.items():
                 if isinstance(value, int):
                     self.limits[str(name)] = value
+
+
+def vhost_record(name: str, metadata: Arguments, limits: Mapping[str, int]) -> Arguments:
+    """Return a vhost as its journal record holds it."""
+    return {"name": name, "metadata": metadata, "limits": dict(limits)}
+
+
+def merged_metadata(current: Arguments, changes: Arguments) -> Arguments:
+    """Return metadata as RabbitMQ names it after checked changes; what is not set is not in it."""
+    merged = {**current, **changes}
+    found: Arguments = {
+        "description": str(merged.get("description", "")),
+        "tags": tag_list(merged.get("tags", [])),
+    }
+    kind = _type_name(merged.get("default_queue_type"))
+    if kind:
+        found["default_queue_type"] = kind
+    for name in ("protected_from_deletion", "strict_keys"):
+        if merged.get(name) is True:
+            found[name] = True
+    return found
 
 
 def check_metadata(changes: Arguments) -> None:

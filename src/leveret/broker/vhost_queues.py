@@ -19,13 +19,14 @@ from leveret.broker.arguments import (
 )
 from leveret.broker.classic import ClassicQueue
 from leveret.broker.consumer import Consumer
-from leveret.broker.queue import Queue
+from leveret.broker.queue import Queue, queue_record
 from leveret.broker.staging import SINK
 from leveret.broker.stream import Stream
 from leveret.broker.turn import Link
 from leveret.broker.vhost_exchanges import VhostExchanges
 from leveret.broker.vhost_state import clean_name
 from leveret.errors import AccessRefused, PreconditionFailed
+from leveret.store.definition import Definition
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -125,13 +126,16 @@ class VhostQueues(VhostExchanges):
             raise PreconditionFailed(f"a vhost has at most {self.queues_max} queues")
         if arguments.get("x-queue-type") in ("stream", "quorum") or SINK in arguments:
             self._check_replicated(name, durable, exclusive, auto_delete)
-        queue = self.make_queue(
-            self.ids.next_queue_id(), name, durable, exclusive, auto_delete, arguments
+        # One that is not durable is shown and exported like the others.
+        queue_id = self.ids.last_queue_id + 1
+        definition = Definition(
+            "queue", queue_record(self.name, name, int(queue_id), auto_delete, arguments)
         )
+        queue = self.make_queue(queue_id, name, durable, exclusive, auto_delete, arguments)
         if exclusive:
             queue.owner = link
         if queue.recorded:
-            self.turn.journal.define("queue", queue.definition(self.name))
+            self.turn.journal.define_made(definition)
             queue.define_group = self.turn.journal.group
             self.turn.recorded()
         return queue

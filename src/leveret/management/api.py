@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from leveret.errors import AccessRefused, AmqpError, NotFound
+from leveret.errors import AccessRefused, AmqpError, NotFound, PreconditionFailed
 from leveret.limits import HTTP_BODY_BYTES_MAX, HTTP_BODY_SECONDS_MAX
 from leveret.management.bodies import BODY_BYTES_MAX
 from leveret.management.chunk_source import ChunkSource
+from leveret.management.fields import is_unicode
 from leveret.management.gate import CHALLENGE, Gate, Unauthorized
 from leveret.management.http_connection import HttpConnection
 from leveret.management.operator import Operator
@@ -95,7 +96,9 @@ USERS_MODULES = (streams, stream_chunks, stream_consumers, publishers, sinks, su
 
 def make_runner(broker: Broker, operator: Operator, chunks: ChunkSource, log: Log) -> web.AppRunner:
     """Return the API for who operates a broker, ready to be set up."""
-    app = web.Application(middlewares=[_errors_as_json(log)], client_max_size=BODY_BYTES_MAX)
+    app = web.Application(
+        middlewares=[_errors_as_json(log), _check_names], client_max_size=BODY_BYTES_MAX
+    )
     return _runner(app, MODULES, broker, operator, chunks, False)
 
 
@@ -104,7 +107,7 @@ def make_users_runner(
 ) -> web.AppRunner:
     """Return the API for the users of a broker, ready to be set up."""
     app = web.Application(
-        middlewares=[_one_at_a_time, _errors_as_json(log), _through(gate)],
+        middlewares=[_one_at_a_time, _errors_as_json(log), _through(gate), _check_names],
         client_max_size=HTTP_BODY_BYTES_MAX,
     )
     app.on_response_prepare.append(_name_server)
@@ -137,6 +140,17 @@ def _runner(
 async def _name_server(_request: web.Request, response: web.StreamResponse) -> None:
     """Say what answers, by which clients know that they found it, and not what it is made of."""
     response.headers["Server"] = "Leveret"
+
+
+@web.middleware
+async def _check_names(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Refuse a path with a name that is not Unicode: nothing has such a name, or can have it."""
+    for part, name in request.match_info.items():
+        if not is_unicode(name):
+            raise PreconditionFailed(
+                f"the {part} in the path is not UTF-8; percent-encode its UTF-8 bytes"
+            )
+    return await handler(request)
 
 
 @web.middleware

@@ -8,10 +8,14 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
+from leveret.broker.policy_keys import NUMBER_MAX
 from leveret.errors import PreconditionFailed
 
 #: The largest body, as RabbitMQ's `management.http.max_body_size`.
 BODY_BYTES_MAX: Final = 20 * 1024 * 1024
+
+#: A longer number is not written out: Python refuses beyond 4,300 digits, and nobody reads it.
+_BITS_QUOTED_MAX: Final = 256
 
 
 async def object_of(request: web.Request) -> dict[str, object]:
@@ -45,7 +49,18 @@ def number_of(body: Mapping[str, object], name: str, default: int | None = None)
     value = body.get(name, default)
     if not isinstance(value, int) or isinstance(value, bool):
         raise PreconditionFailed(f"the field '{name}' must be a whole number")
+    if abs(value) > NUMBER_MAX:
+        raise PreconditionFailed(
+            f"the field '{name}' is too great: {number_said(value)}; use a number from "
+            f"-{NUMBER_MAX} to {NUMBER_MAX}"
+        )
     return value
+
+
+def number_said(value: int) -> str:
+    """Return a number as an error quotes it: of a very long one its size only."""
+    bits = value.bit_length()
+    return str(value) if bits <= _BITS_QUOTED_MAX else f"a number of {bits} bits"
 
 
 def table_of(body: Mapping[str, object], name: str) -> dict[str, object]:

@@ -1,8 +1,14 @@
-"""Values of field tables as JSON has them."""
+"""Values of field tables as JSON has them.
+
+A client may put into its properties what JSON has no form for; what is shown of it must be JSON all
+the same.  Definitions hold none of that but bytes, times and decimals, which are kept beside
+(`management.definitions`).
+"""
 
 from __future__ import annotations
 
 import base64
+import math
 from collections.abc import Mapping
 from decimal import Decimal
 
@@ -10,9 +16,17 @@ from leveret.wire.tables import Timestamp
 
 
 def plain(value: object) -> object:
-    """Return a value of a field table as JSON has it; bytes as base 64, a time as seconds."""
+    """Return a value of a field table as JSON has it: bytes as base 64, a time as seconds.
+
+    A text that is not UTF-8 is shown as its bytes are, and a number that is not finite as null; in
+    a name what is not UTF-8 is replaced.
+    """
+    if isinstance(value, str):
+        return value if is_unicode(value) else plain(value.encode("utf-8", "surrogateescape"))
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {str(key): plain(inner) for key, inner in value.items()}
+        return {_name(str(key)): plain(inner) for key, inner in value.items()}
     if isinstance(value, list):
         return [plain(inner) for inner in value]
     if isinstance(value, bytes):
@@ -20,3 +34,18 @@ def plain(value: object) -> object:
     if isinstance(value, Timestamp):
         return int(value.seconds)
     return float(value) if isinstance(value, Decimal) else value
+
+
+def is_unicode(text: str) -> bool:
+    """Tell whether a text can be written as UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _name(text: str) -> str:
+    if is_unicode(text):
+        return text
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

@@ -26,7 +26,7 @@ from leveret.limits import (
 )
 from leveret.message import Message
 from leveret.store.chunk_record import write_chunk_ref
-from leveret.store.definition import write_definition
+from leveret.store.definition import Definition, write_definition
 from leveret.store.record import (
     ACK,
     CHECKPOINT,
@@ -239,13 +239,24 @@ class Journal:
     def define(self, kind: str, definition: dict[str, object]) -> None:
         """Append a definition: a vhost, exchange, queue, binding, user, permission or policy.
 
-        Raises: SyntaxFault: it holds what no field table can; nothing was appended.
+        It is called before the state changes that it tells of; where that cannot be, the caller
+        makes a `Definition` first and appends it by `define_made`.
+
+        Raises: PreconditionFailed (406): a value in it cannot be kept; nothing was appended.
         """
-        self._append_definition(DEFINE, kind, definition)
+        self.define_made(Definition(kind, definition))
+
+    def define_made(self, definition: Definition) -> None:
+        """Append a definition that was found fit to be kept."""
+        writer = _scratch(RECORD_HEAD_BYTES)
+        writer.write(definition.payload)
+        self._append(writer, RECORD_HEAD_BYTES, DEFINE, b"")
 
     def delete(self, kind: str, definition: dict[str, object]) -> None:
         """Append that a definition is gone; `definition` holds at least what identifies it."""
-        self._append_definition(DELETE, kind, definition)
+        writer = _scratch(RECORD_HEAD_BYTES)
+        write_definition(writer, kind, definition)
+        self._append(writer, RECORD_HEAD_BYTES, DELETE, b"")
 
     def checkpoint(self, generation: i64, uuid: bytes = b"") -> None:
         """Append that the checkpoint `generation` began.
@@ -451,12 +462,6 @@ class Journal:
         write_string(writer, name)
         write_i64_le(writer, value)
         self._append(writer, RECORD_HEAD_BYTES, kind, b"")
-
-    def _append_definition(self, record: i64, kind: str, definition: dict[str, object]) -> None:
-        """Append a definition's kind and fields."""
-        writer = _scratch(RECORD_HEAD_BYTES)
-        write_definition(writer, kind, definition)
-        self._append(writer, RECORD_HEAD_BYTES, record, b"")
 
     def _start_ack_run(self, queue_id: i64, first: i64, last: i64) -> None:
         """Begin a run of acks; inside a transaction each range is an operation of its own."""

@@ -57,17 +57,15 @@ def set_user_limits(
     found = json_of(limits, "LIMITS")
     if not isinstance(found, dict):
         raise exits.Failure("LIMITS is no JSON object", exits.USAGE)
-    for name, value in found.items():
-        target(context).ask("PUT", "user-limits", user, name, body={"value": value})
+    target(context).ask("PUT", "user-limits", user, body=found)
 
 
 def clear_user_limits(
     context: typer.Context, user: Name, limit: Annotated[str, typer.Argument()]
 ) -> None:
     """Take a limit of a user away, or `all`."""
-    names = ("max-connections", "max-channels") if limit == "all" else (limit,)
-    for name in names:
-        target(context).ask("DELETE", "user-limits", user, name)
+    names = () if limit == "all" else (limit,)
+    target(context).ask("DELETE", "user-limits", user, *names)
 
 
 def list_user_limits(context: typer.Context, form: Format = "table") -> None:

@@ -89,14 +89,12 @@ def set_vhost_limits(
     found = json_of(limits, "LIMITS")
     if not isinstance(found, dict):
         raise exits.Failure("LIMITS is no JSON object", exits.USAGE)
-    for name, value in found.items():
-        target(context).ask("PUT", "vhost-limits", vhost, name, body={"value": value})
+    target(context).ask("PUT", "vhost-limits", vhost, body=found)
 
 
 def clear_vhost_limits(context: typer.Context, vhost: Vhost = "/") -> None:
     """Take all limits of a vhost away."""
-    for name in ("max-connections", "max-queues"):
-        target(context).ask("DELETE", "vhost-limits", vhost, name)
+    target(context).ask("DELETE", "vhost-limits", vhost)
 
 
 def list_vhost_limits(context: typer.Context, form: Format = "table") -> None:

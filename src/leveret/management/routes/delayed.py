@@ -7,7 +7,7 @@ from typing import Final
 from aiohttp import web
 
 from leveret.broker.stats import DelayedListing, DelayedStats
-from leveret.errors import NotFound
+from leveret.errors import NotFound, PreconditionFailed
 from leveret.management.routes.shared import (
     BROKER,
     OPERATOR,
@@ -16,6 +16,9 @@ from leveret.management.routes.shared import (
     json_response,
     stream_rows,
 )
+
+#: A number of so many digits fits 64 bits.
+_ID_DIGITS_MAX: Final = 18
 
 
 async def delayed(request: web.Request) -> web.StreamResponse:
@@ -29,10 +32,15 @@ async def delayed(request: web.Request) -> web.StreamResponse:
 async def cancel(request: web.Request) -> web.Response:
     """Drop one of them by its id."""
     path = request.match_info
-    if not path["id"].isdecimal():
-        raise NotFound
+    digits = path["id"]
+    if not digits.isascii() or not digits.isdigit():
+        raise PreconditionFailed(
+            "the id of a delayed message is a whole number; list the messages to see their ids"
+        )
+    # No id has so many digits, and an integer of any length fits no field of the core.
+    sequence = int(digits) if len(digits) <= _ID_DIGITS_MAX else -1
     async with request.app[OPERATOR].changing():
-        if not found_vhost(request).cancel_delayed(path["name"], int(path["id"])):
+        if not found_vhost(request).cancel_delayed(path["name"], sequence):
             raise NotFound
     return web.Response(status=204)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Mapping
 from typing import Final
 
@@ -59,6 +58,22 @@ async def limits(request: web.Request) -> web.Response:
     return json_response(rows)
 
 
+async def put_limits(request: web.Request) -> web.Response:
+    """Set limits of a user beside those that are set: all in the body, or none."""
+    body = await object_of(request)
+    wanted = {name: number_of(body, name) for name in body}
+    async with request.app[OPERATOR].changing():
+        request.app[BROKER].users.set_limits(request.match_info["user"], wanted)
+    return web.Response(status=204)
+
+
+async def delete_limits(request: web.Request) -> web.Response:
+    """Take all limits of a user away."""
+    async with request.app[OPERATOR].changing():
+        request.app[BROKER].users.clear_limits(request.match_info["user"])
+    return web.Response(status=204)
+
+
 async def put_limit(request: web.Request) -> web.Response:
     """Set one limit of a user."""
     value = number_of(await object_of(request), "value")
@@ -85,7 +100,7 @@ async def _password(request: web.Request, body: Mapping[str, object]) -> tuple[b
         return await request.app[OPERATOR].hash_password(password), ARGON2
     try:
         raw = base64.b64decode(text_of(body, "password_hash", ""), validate=True)
-    except binascii.Error:
+    except ValueError:
         raise PreconditionFailed("the field 'password_hash' must be base 64") from None
     return raw, text_of(body, "hashing_algorithm", SHA256)
 
@@ -118,6 +133,8 @@ ROUTES: Final = (
     web.delete("/api/users/{user}", delete),
     web.get("/api/user-limits", limits),
     web.get("/api/user-limits/{user}", limits),
+    web.put("/api/user-limits/{user}", put_limits),
+    web.delete("/api/user-limits/{user}", delete_limits),
     web.put("/api/user-limits/{user}/{name}", put_limit),
     web.delete("/api/user-limits/{user}/{name}", delete_limit),
 )

@@ -30,7 +30,7 @@ async def put(request: web.Request) -> web.Response:
     name = request.match_info["vhost"]
     new = name not in broker.vhosts
     async with request.app[OPERATOR].changing():
-        broker.add_vhost(name).set_metadata(body)
+        broker.put_vhost(name, body, {})
     return web.Response(status=201 if new else 204)
 
 
@@ -47,6 +47,21 @@ async def limits(request: web.Request) -> web.Response:
     found = [found_vhost(request)] if one else list(request.app[BROKER].vhosts.values())
     rows = [{"vhost": vhost.name, "value": dict(vhost.limits)} for vhost in found if vhost.limits]
     return json_response(rows)
+
+
+async def put_limits(request: web.Request) -> web.Response:
+    """Set limits of a vhost beside those that are set: all in the body, or none."""
+    wanted = await object_of(request)
+    async with request.app[OPERATOR].changing():
+        found_vhost(request).add_limits(wanted)
+    return web.Response(status=204)
+
+
+async def delete_limits(request: web.Request) -> web.Response:
+    """Take all limits of a vhost away."""
+    async with request.app[OPERATOR].changing():
+        found_vhost(request).set_limits({})
+    return web.Response(status=204)
 
 
 async def put_limit(request: web.Request) -> web.Response:
@@ -86,6 +101,8 @@ ROUTES: Final = (
     web.delete("/api/vhosts/{vhost}", delete),
     web.get("/api/vhost-limits", limits),
     web.get("/api/vhost-limits/{vhost}", limits),
+    web.put("/api/vhost-limits/{vhost}", put_limits),
+    web.delete("/api/vhost-limits/{vhost}", delete_limits),
     web.put("/api/vhost-limits/{vhost}/{name}", put_limit),
     web.delete("/api/vhost-limits/{vhost}/{name}", delete_limit),
 )
