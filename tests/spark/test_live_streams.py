@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from leveret.client import BasicProperties
 from leveret.client.blocking import connect
 from leveret.errors import NotFound
 from leveret.spark.listener import Lag, watch_lag
+from leveret.spark.offsets import from_json
 from leveret.spark.options import OptionError
 from leveret.spark.schema import KAFKA
 from leveret.spark.source import LeveretDataSource
@@ -66,6 +68,28 @@ def test_a_super_stream_grows_a_partition_between_runs(
     found = sorted((row["partition"], row["offset"]) for row in kept.collect())
     assert found == [(n, o) for n, count in ((0, 12), (1, 20), (2, 7)) for o in range(count)]
     assert kept.select("stream").distinct().count() == 3
+
+
+def test_streams_have_their_turns_over_restarts(
+    spark: SparkSession, partitions: list[LiveStream], tmp_path: Path
+) -> None:
+    """Spark keeps the order of the names in its checkpoint, which says whose turn it is."""
+    names = [partition.name for partition in partitions]
+    options = super_stream(partitions, startingOffsets="earliest", maxOffsetsPerTrigger="1")
+    partitions[2].declare()
+    rows = spark.readStream.format("leveret").options(**options).load()
+    for _ in range(2):
+        for partition in partitions:
+            partition.publish_bodies(b"first", b"second")
+        run_available(rows, tmp_path)
+    log = tmp_path / "checkpoint" / "offsets"
+    kept = [log / str(number) for number in range(12)]
+    orders = [[*from_json(json.loads(one.read_text().splitlines()[-1]))] for one in kept]
+    # The last of each run takes all that is left: there the order begins anew.
+    turns = [order[-1] for order in orders]
+    assert [turns[n] for n in (0, 1, 2, 3, 4, 6, 7, 8, 9, 10)] == (names + names[:2]) * 2
+    assert orders[5] == orders[11] == names
+    assert spark.read.parquet(str(tmp_path / "rows")).count() == 12
 
 
 def test_a_super_stream_shows_the_same_rows_by_each_transport(broker: Broker, name: str) -> None:

@@ -9,9 +9,10 @@ import pytest
 from leveret.spark.offsets import Positions, from_json, parse_offsets, refusal, to_json
 
 
-def test_offsets_survive_the_checkpoint_in_order_of_names() -> None:
+def test_offsets_survive_the_checkpoint_in_their_order() -> None:
     text = json.dumps(to_json({"orders-1": 7, "orders-0": 1200}))
-    assert text == '{"orders-0": 1200, "orders-1": 7}'
+    assert text == '{"orders-1": 7, "orders-0": 1200}'
+    assert [*from_json(json.loads(text)).items()] == [("orders-1", 7), ("orders-0", 1200)]
     assert from_json(json.loads(text)) == {"orders-0": 1200, "orders-1": 7}
 
 

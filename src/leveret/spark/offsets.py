@@ -1,7 +1,9 @@
 """Positions in streams, as Spark keeps them and as users write them.
 
 An offset is the number of the *next* message to read: `{"orders-0": 1200}` means that everything
-below 1200 was read.  Spark stores that JSON in its checkpoint, so its form is for ever.
+below 1200 was read.  Spark stores that JSON in its checkpoint, so its form is for ever.  The order
+of its names is that in which the streams were served, longest ago first, as far as a limit makes
+some wait; where nobody waits it is that of the alphabet.  Spark keeps the text as it is.
 
 In options -2 stands for the earliest and -1 for the latest, as in Spark's Kafka source; a moment
 stands for the first message that the broker took at or after it.
@@ -115,8 +117,8 @@ def _moment(value: object) -> Moment:
 
 
 def to_json(offsets: Mapping[str, int]) -> dict[str, int]:
-    """Return the streams' next offsets as Spark stores them, in order of their names."""
-    return {stream: offsets[stream] for stream in sorted(offsets)}
+    """Return the streams' next offsets as Spark stores them, in the given order."""
+    return dict(offsets)
 
 
 def refusal(text: str) -> dict[str, object]:

@@ -30,7 +30,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from leveret.spark.finder import StreamFinder, find_streams
-from leveret.spark.limits import shared, within_bytes
+from leveret.spark.limits import in_turn, shared, within_bytes
 from leveret.spark.offsets import LATEST, from_json, refusal, to_json
 from leveret.spark.options import OptionError, Options
 from leveret.spark.planner import OffsetRange, plan
@@ -80,7 +80,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         streams = self._driver()
         try:
-            return {**to_json(streams.starts(LATEST, streams.bounds()))}
+            starts = streams.starts(LATEST, streams.bounds())
+            return {**to_json(dict(sorted(starts.items())))}
         except OptionError as error:
             return refusal(str(error))
 
@@ -112,22 +113,27 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         target = latest if self._target is None else self._target
         ends: dict[str, int] = {}
         available: dict[str, int] = {}
-        for name, last in latest.items():
+        for name in _in_order(position, latest):
+            last = latest[name]
             if name in position:
                 ends[name] = self._begin(name, position[name], last)
                 to_read = min(last, target.get(name, last)) - position[name]
                 available[name] = max(0, to_read)
             elif name in target:
                 ends[name] = self._driver().earliest_of(name)
+        given = available
         if not isinstance(limit, ReadAllAvailable):
             if self._waits_for_more(available):
                 return to_json(position)
             self._skip_gone(ends, available)
-            available = self._limited(ends, available)
-        ends = {name: end + available.get(name, 0) for name, end in ends.items()}
-        if ends != position:
-            self._last_batch_at = self._pause.now()
-        return to_json(ends)
+            given = self._limited(ends, available)
+        ends = {name: end + given.get(name, 0) for name, end in ends.items()}
+        if ends == position:
+            return to_json(position)
+        self._last_batch_at = self._pause.now()
+        # When all of it is taken, nobody waits, and the order begins anew.
+        order = sorted(ends) if given == available else in_turn(ends, given)
+        return to_json({name: ends[name] for name in order})
 
     def _check_gone(self, position: Offsets, names: Offsets) -> None:
         """Answer for streams of the checkpoint that are not among those to read."""
@@ -190,7 +196,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> dict[str, int] | None:  # noqa: N802  Spark's name
         """Return the streams' ends as last seen, for the query's progress."""
-        return None if self._reported is None else to_json(self._reported)
+        return None if self._reported is None else to_json(dict(sorted(self._reported.items())))
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
         """Return the partitions of a batch: a pure function of its offsets and the options.
@@ -232,3 +238,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             with self._open(self._options, partition.stream, projection.needed) as transport:
                 for batch in read_range(transport, self._options, partition):
                     yield projection.apply(batch)
+
+
+def _in_order(position: Offsets, names: Offsets) -> list[str]:
+    """Return names in the order of their service: those of the offsets first, then the new ones."""
+    return [name for name in position if name in names] + sorted(set(names) - set(position))
