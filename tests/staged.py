@@ -12,10 +12,17 @@ from raw_codec import publish
 
 
 def stage_queue(
-    peer: Peer, name: str, batch: int = 1, sink: str = "s", expires_ms: int = 0
+    peer: Peer,
+    name: str,
+    batch: int = 1,
+    sink: str = "s",
+    expires_ms: int = 0,
+    destination: str = "",
 ) -> None:
     """Declare a staging queue."""
     arguments: dict[str, object] = {"x-staging-sink": sink, "x-staging-batch": batch}
+    if destination:
+        arguments["x-staging-destination"] = destination
     if expires_ms:
         arguments["x-expires"] = expires_ms
     peer.node.sync()

@@ -58,7 +58,8 @@ OUTPUT_BYTES_MAX: Final = 4 * 1024 * 1024
 #: Input kept while a connection waits for a sync, beyond which its socket is not read.
 INPUT_BYTES_HELD_MAX: Final = 262_144
 
-#: Resolved routes remembered per connection; beyond it the memory starts afresh.
+#: Resolved routes remembered per connection, and names and addresses as events tell them; beyond it
+#: the memory starts afresh.
 ROUTES_CACHED_MAX: Final = 1024
 
 #: Consumers on one channel.

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from core import Node
+from leveret.broker.definitions import export_definitions
+from leveret.broker.events import EVENT_STREAM, Events
 from leveret.broker.policy import make_policy
+from leveret.broker.stats import QueueListing, SinkListing, Totals
 from leveret.errors import PreconditionFailed
 from leveret.limits import (
     SLICE_MESSAGES,
@@ -82,8 +86,8 @@ def test_a_committed_batch_is_there_whole_and_in_order() -> None:
     assert released(peer, "b", "a") == ["basic.ack"]
     assert bodies(node) == [b"3", b"1", b"2", b"4"]
     assert set(node.vhost.queues) == {"q"}
-    assert node.vhost.sinks.has("s", 1)
-    assert not node.vhost.sinks.has("s", 2)
+    assert node.vhost.sinks.has("s", "", 1)
+    assert not node.vhost.sinks.has("s", "", 2)
 
 
 def test_messages_are_as_their_publisher_meant_them() -> None:
@@ -197,11 +201,11 @@ def test_a_commit_waits_until_all_that_is_staged_is_synced() -> None:
     # What comes after it waits too, so that confirms come in order.
     peer.send(publish(1, "", "q", b"after", delivery_mode=2))
     assert node.vhost.queues["q"].ready_count() == 0
-    assert not node.vhost.sinks.has("s", 1)
+    assert not node.vhost.sinks.has("s", "", 1)
     node.begin_sync()
     node.write()
     node.end_sync()
-    assert node.vhost.sinks.has("s", 1)
+    assert node.vhost.sinks.has("s", "", 1)
     node.sync()
     acks = [got for got in peer.take() if got.name == "basic.ack"]
     assert acks[-1].delivery_tag == 3
@@ -219,7 +223,7 @@ def test_streams_and_unbound_exchanges_are_targets_too() -> None:
     stage(peer, "a", b"3", exchange="amq.headers", key="", headers={"kind": "x"})
     assert released(peer, "a", unroutable="drop") == ["basic.ack"]
     assert node.stream("stream").ready_count() == 2
-    assert node.vhost.sinks.by_name["s"].unroutable == 1
+    assert node.vhost.sinks.by_place["s", ""].unroutable == 1
 
 
 def test_numbered_messages_are_staged_once() -> None:
@@ -286,7 +290,7 @@ def test_it_is_known_after_a_restart(end: Callable[[Node], Node]) -> None:
     assert released(peer, "a") == ["basic.ack"]
     again = end(node)
     peer = start(again, "a")
-    assert again.vhost.sinks.by_name["s"].batch == 1
+    assert again.vhost.sinks.by_place["s", ""].batch == 1
     stage(peer, "a", b"1")
     assert released(peer, "a") == ["basic.ack"]
     assert bodies(again) == [b"1"]
@@ -325,7 +329,7 @@ def test_a_restart_goes_on_with_what_was_decided(end: Callable[[Node], Node]) ->
     again = end(node)
     assert bodies(again) == [*numbers, b"b", b"c"]
     assert set(again.vhost.queues) == {"q"}
-    assert again.vhost.sinks.has("s", 2)
+    assert again.vhost.sinks.has("s", "", 2)
 
 
 def test_what_is_not_committed_is_not_there_after_a_restart() -> None:
@@ -415,7 +419,7 @@ def test_a_deleted_destination_loses_what_was_decided_to_be_routable() -> None:
     commit(peer, "a")
     peer.send(method(1, "queue.delete", queue="q"))
     node.sync()
-    assert node.vhost.sinks.by_name["s"].unroutable == 1
+    assert node.vhost.sinks.by_place["s", ""].unroutable == 1
     assert set(node.vhost.queues) == set()
 
 
@@ -447,3 +451,235 @@ def test_it_waits_while_the_disk_is_nearly_full() -> None:
     assert node.vhost.queues["q"].ready_count() == 0
     node.broker.judge_disk(10**9)
     assert bodies(node) == [b"1"]
+
+
+# -- what is staged is nobody's traffic ------------------------------------------------------------
+
+
+def followed_node() -> Node:
+    """A node that follows every message."""
+    node = Node()
+    node.turn.follow(Events(node.turn, 1))
+    return node
+
+
+def told(node: Node) -> list[tuple[str, str | None]]:
+    """The events so far: their names and queues."""
+    node.sync()
+    found = []
+    for block in node.stream(EVENT_STREAM).blocks:
+        for message in block.messages or []:
+            assert message is not None
+            event = json.loads(message.body)
+            found.append((event["event"], event.get("queue")))
+    return found
+
+
+@pytest.mark.parametrize("mode", ["confirm.select", "tx.select"])
+def test_a_staged_message_has_the_events_of_one_publish(mode: str) -> None:
+    node = followed_node()
+    peer = start(node, "a", "b", "unused", mode=mode)
+    stage(peer, "a", b"1", exchange="amq.topic", key="none")
+    stage(peer, "b", b"2")
+    if mode == "tx.select":
+        peer.call(1, "tx.commit")
+    peer.call(1, "queue.purge", queue="unused")
+    node.sync()
+    assert EVENT_STREAM not in node.vhost.queues
+    commit(peer, "a", "b", unroutable="drop")
+    if mode == "tx.select":
+        peer.call(1, "tx.commit")
+    assert told(node) == [("unroutable", None), ("routed", "q"), ("published", None)]
+    assert bodies(node) == [b"2"]
+    assert told(node)[3:] == [("delivered", "q"), ("acked", "q")]
+
+
+def test_a_letter_out_of_staging_is_told_of_as_published_to_nobody() -> None:
+    node = followed_node()
+    peer = start(node, "a")
+    peer.call(1, "queue.bind", queue="q", exchange="amq.fanout", routing_key="")
+    stage(peer, "a", b"1", exchange="amq.topic", key="none")
+    assert released(peer, "a", unroutable="dead-letter:amq.fanout") == ["basic.ack"]
+    assert sorted(told(node), key=str) == [("routed", "q"), ("unroutable", None)]
+
+
+def test_staging_queues_are_in_no_listing_export_or_policy() -> None:
+    node = Node()
+    node.vhost.set_policy(make_policy("p", ".*", {"max-length": 1}))
+    peer = start(node, "a")
+    node.vhost.set_policy(make_policy("p2", "^a$", {"max-length": 1}, priority=5))
+    stage(peer, "a", b"1", b"2")
+    node.sync()
+    listed = QueueListing(node.broker, None).take(100)
+    assert [stats.name for stats in listed] == ["q"]
+    assert node.vhost.queues["a"].policy is None
+    assert Totals(node.broker).queue_count == 1
+    exported = json.loads(json.dumps(export_definitions(node.broker)))
+    assert [row["name"] for row in exported["queues"]] == ["q"]
+    assert int(node.turn.held_messages) == 2
+
+
+def test_sinks_show_what_they_have_staged_and_whose_it_is() -> None:
+    node = Node()
+    peer = start(node, "a", "b")
+    stage(peer, "a", b"1234")
+    node.tick(5000)
+    again = checkpointed(node)
+    again.tick(1000)
+    for of in (node, killed(node), again):
+        (row,) = SinkListing(of.broker, "/").take(10)
+        assert (row.name, row.batch, row.owners) == ("s", -1, ["guest"])
+        assert (row.staging_queues, row.staged) == (2, 1)
+        assert row.staged_bytes == of.classic("a").ready_bytes() > 4
+        assert row.age_ms >= 5000
+    assert SinkListing(again.broker, "/").take(1)[0].age_ms >= 6000
+    assert released(start(again, mode="confirm.select"), "a", "b") == ["basic.ack"]
+    (row,) = SinkListing(again.broker, "/").take(10)
+    assert (row.batch, row.staging_queues, row.staged_bytes, row.age_ms) == (1, 0, 0, 0)
+
+
+def test_what_was_left_of_lower_batches_goes_with_the_next_commit() -> None:
+    node = Node()
+    peer = start(node, "a1", "a2")
+    stage_queue(peer, "same", batch=3)
+    stage_queue(peer, "later", batch=4)
+    stage_queue(peer, "now", batch=3)
+    stage_queue(peer, "other", batch=1, sink="t")
+    stage_queue(peer, "elsewhere", batch=1, destination="queue:x")
+    stage(peer, "a1", b"left")
+    stage(peer, "now", b"now")
+    assert released(peer, "now", batch=3) == ["basic.ack"]
+    expected = {"q", "same", "later", "other", "elsewhere"}
+    assert set(node.vhost.queues) == expected
+    assert set(killed(node).vhost.queues) == expected
+    assert bodies(node) == [b"now"]
+    # A driver that still stages for the lower batch hears that its queue is gone.
+    peer.call(1, "queue.declare", queue="later", passive=True)
+    peer.send(method(1, "queue.declare", queue="a1", passive=True))
+    assert peer.expect(1, "channel.close").code == 404
+
+
+# -- the destination is part of the sink -----------------------------------------------------------
+
+
+def test_two_destinations_are_two_sinks() -> None:
+    node = Node()
+    peer = start(node)
+    for destination in ("queue:x", "queue:y"):
+        name = f"staged-{destination}"
+        stage_queue(peer, name, destination=destination)
+        stage(peer, name, destination.encode())
+        assert released(peer, name, destination=destination) == ["basic.ack"]
+    again = checkpointed(node)
+    assert again.vhost.sinks.has("s", "queue:x", 1)
+    assert again.vhost.sinks.has("s", "queue:y", 1)
+    assert not again.vhost.sinks.has("s", "queue:z", 1)
+    assert not again.vhost.sinks.has("s", "", 1)
+    assert bodies(node) == [b"queue:x", b"queue:y"]
+
+
+def test_a_queue_of_another_destination_is_not_committed() -> None:
+    node = Node()
+    peer = start(node)
+    stage_queue(peer, "a", destination="queue:x")
+    assert released(peer, "a", destination="queue:y") == ["basic.nack"]
+    assert released(peer, "a") == ["basic.nack"]
+    assert released(peer, "a", destination="queue:x") == ["basic.ack"]
+
+
+@pytest.mark.parametrize("restart", [lambda node: node, killed, checkpointed])
+def test_the_first_destination_adopts_a_sink_that_has_none(
+    restart: Callable[[Node], Node],
+) -> None:
+    """A batch in flight while the client was brought up to date is known again."""
+    node = Node()
+    peer = start(node, "a")
+    stage(peer, "a", b"1")
+    assert released(peer, "a") == ["basic.ack"]
+    node = restart(node)
+    peer = start(node)
+    stage_queue(peer, "again", destination="queue:x")
+    stage(peer, "again", b"1")
+    assert released(peer, "again", destination="queue:x") == ["basic.ack"]
+    node = restart(node)
+    peer = start(node)
+    # The second destination is new, and the sink is known without one as well.
+    stage_queue(peer, "second", destination="queue:y")
+    stage(peer, "second", b"2")
+    assert released(peer, "second", destination="queue:y") == ["basic.ack"]
+    stage_queue(peer, "old")
+    stage(peer, "old", b"1")
+    assert released(peer, "old") == ["basic.ack"]
+    node = restart(node)
+    assert {place: int(s.batch) for place, s in node.vhost.sinks.by_place.items()} == {
+        ("s", "queue:x"): 1,
+        ("s", "queue:y"): 1,
+    }
+    assert node.vhost.sinks.has("s", "", 1)
+    assert bodies(node) == [b"1", b"2"]
+
+
+def test_a_batch_that_was_decided_without_a_destination_is_adopted_while_it_is_released() -> None:
+    node = Node()
+    full = node.connect()
+    full.declare("full", arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
+    peer = start(node, "a")
+    stage(peer, "a", b"1", b"2", key="full")
+    assert released(peer, "a") == ["basic.ack"]
+    stage_queue(peer, "next", batch=2, destination="queue:x")
+    stage(peer, "next", b"3")
+    assert released(peer, "next", batch=2, destination="queue:x") == ["basic.ack"]
+    for again in (killed(node), checkpointed(node)):
+        assert len(again.vhost.sinks.by_place["s", "queue:x"].releases) == 2
+        assert bodies(again, "full") == [b"1"]
+        again.tick(10_000)
+        assert bodies(again, "full") == [b"2"]
+        assert bodies(again) == [b"3"]
+
+
+def test_what_is_dropped_is_counted() -> None:
+    node = Node()
+    peer = start(node, "a")
+    assert released(peer, "a") == ["basic.ack"]
+    stage_queue(peer, "again")
+    stage(peer, "again", b"1", b"2")
+    assert released(peer, "again") == ["basic.ack"]
+    (row,) = SinkListing(node.broker, "/").take(10)
+    assert (row.dropped, row.repeats) == (2, 1)
+
+
+def test_a_batch_below_the_last_one_fails_where_that_is_asked_for() -> None:
+    node = Node()
+    peer = start(node)
+    stage_queue(peer, "a", batch=7, destination="queue:x")
+    assert released(peer, "a", batch=7, destination="queue:x", lower="fail") == ["basic.ack"]
+    stage_queue(peer, "b", batch=7, destination="queue:x")
+    assert released(peer, "b", batch=7, destination="queue:x", lower="fail") == ["basic.ack"]
+    assert "b" not in node.vhost.queues
+    stage_queue(peer, "c", batch=6, destination="queue:x")
+    node.sync()
+    peer.take()
+    commit(peer, "c", batch=6, destination="queue:x", lower="fail", mandatory=True)
+    node.sync()
+    returned, nack = peer.take()
+    assert nack.name == "basic.nack"
+    assert returned.text.endswith("batch 6 is below 7, the last batch of sink 's' to 'queue:x'")
+    assert "c" in node.vhost.queues
+    assert released(peer, "c", batch=6, destination="queue:x") == ["basic.ack"]
+    assert "c" not in node.vhost.queues
+
+
+def test_one_destination_of_a_sink_is_forgotten_or_all_of_them() -> None:
+    node = Node()
+    peer = start(node)
+    for destination in ("queue:x", "queue:y", "queue:z"):
+        assert released(peer, destination=destination) == ["basic.ack"]
+    assert node.vhost.sinks.forget("s", "queue:x")
+    assert not node.vhost.sinks.forget("s", "queue:x")
+    again = killed(node)
+    node.sync()
+    assert set(killed(node).vhost.sinks.by_place) == {("s", "queue:y"), ("s", "queue:z")}
+    assert len(again.vhost.sinks.by_place) in (2, 3)
+    assert node.vhost.sinks.forget("s")
+    node.sync()
+    assert killed(node).vhost.sinks.by_place == {}

@@ -11,6 +11,7 @@ import pytest
 from broker_process import BrokerProcess
 from command_process import Command
 from leveret.cli import exits
+from leveret.client import BasicProperties
 from leveret.client.blocking import connect
 from leveret.errors import AmqpError
 
@@ -109,6 +110,39 @@ def test_what_was_acked_comes_back(leveret: Command, queue: str) -> None:
     assert ctl(leveret, "rewind_queue", name, before) == "1\n"
     assert leveret("get", name).stdout.strip() == b"again"
     ctl(leveret, "delete_queue", name)
+
+
+def test_staging_queues_are_shown_by_list_sinks_alone(
+    leveret: Command, broker: BrokerProcess, queue: str
+) -> None:
+    staged = queue + "-staged"
+    arguments: dict[str, object] = {
+        "x-staging-sink": queue,
+        "x-staging-batch": 3,
+        "x-staging-destination": "queue:results",
+    }
+    headers: dict[str, object] = {"x-staged-exchange": "", "x-staged-routing-key": queue}
+    with connect(broker.uri) as connection, connection.channel() as channel:
+        channel.confirm_select()
+        channel.queue_declare(staged, durable=True, arguments=arguments)
+        channel.publish(b"1234", "", staged, BasicProperties(headers=headers))
+        (row,) = [row for row in lines(leveret, "list_sinks") if row[0] == queue]
+        assert row[1:6] == ["queue:results", "", "0", "1", "1"]
+        assert int(row[6]) > 4
+        assert int(row[7]) >= 0
+        assert row[8] == '["guest"]'
+        listed = leveret("list", "queues", "name", "--format", "tsv").stdout.decode().split()
+        assert queue in listed
+        assert staged not in listed
+        assert b"is not browsed" in leveret("ctl", "browse_queue", staged).stderr
+        commit = {"sink": queue, "destination": "queue:results", "batch": 3, "queues": [staged]}
+        channel.publish(json.dumps(commit).encode(), "", "amq.leveret.commit", mandatory=True)
+        while (message := channel.get(queue, no_ack=True)) is None:
+            pass
+        assert message.body == b"1234"
+        while leveret("ctl", "delete_sink", queue).returncode != 0:
+            pass  # until all of it is released
+    assert queue not in [row[0] for row in lines(leveret, "list_sinks")]
 
 
 @pytest.mark.parametrize(

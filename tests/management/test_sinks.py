@@ -38,8 +38,9 @@ def test_a_sink_is_listed_and_forgotten(api: Api, channel: Channel) -> None:
         (row,) = rows
     assert row.pop("last") > 1_700_000_000_000
     assert row == {
-        "sink": "job", "vhost": "/", "batch": 7, "releasing": 0, "messages": 0,
-        "message_stats": {"released": 1, "unroutable": 1},
+        "sink": "job", "destination": None, "vhost": "/", "batch": 7, "releasing": 0, "messages": 0,
+        "staging": {"queues": 0, "messages": 0, "message_bytes": 0, "age_ms": 0, "owners": []},
+        "message_stats": {"released": 1, "unroutable": 1, "dropped": 0, "repeated_commits": 0},
     }  # fmt: skip
     assert api.change("DELETE", "/api/sinks/%2F/job") == NO_CONTENT
     assert api.ask("DELETE", "/api/sinks/%2F/job")[0] == NOT_FOUND

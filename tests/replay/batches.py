@@ -32,7 +32,7 @@ class BatchActs(Acts):
 
     def highest(self, sink: str) -> int:
         """Return the highest batch that a sink has committed."""
-        known = self.machine.vhost.sinks.by_name.get(sink)
+        known = self.machine.vhost.sinks.find(sink, "")
         return -1 if known is None else int(known.batch)
 
     def stage_some(self) -> None:
@@ -75,9 +75,10 @@ class BatchActs(Acts):
         names = [name for name, of in attempts.items() if of == batch]
         names = self.chance.sample(names, self.chance.randint(1, len(names)))
         known = batch <= self.highest(sink)
-        if known:
-            for name in names:
-                self.forget(name)
+        # What is staged for lower batches goes with a commit, and so does what comes too late.
+        gone = names if known else [name for name, of in attempts.items() if of < batch]
+        for name in gone:
+            self.forget(name)
         at = self.ask_commit(sink, batch, names)
 
         def committed(held: Any) -> bool:
@@ -124,7 +125,7 @@ class BatchActs(Acts):
     def finish(self) -> None:
         """Wait until all that was committed is released."""
         for _ in range(REPLIES_MAX):
-            sinks = self.machine.vhost.sinks.by_name.values()
+            sinks = self.machine.vhost.sinks.by_place.values()
             if not any(sink.releases for sink in sinks):
                 return
             self.sync()

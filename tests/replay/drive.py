@@ -517,4 +517,4 @@ def _is_committed(queue: Queue) -> bool:
     sink, batch = queue.arguments["x-staging-sink"], queue.arguments["x-staging-batch"]
     assert isinstance(sink, str)
     assert isinstance(batch, int)
-    return queue.vhost.sinks.has(sink, batch)
+    return queue.vhost.sinks.has(sink, "", batch)

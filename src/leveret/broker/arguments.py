@@ -44,6 +44,7 @@ _STRINGS: Final = (
     "x-deduplication-header",
     "x-retain-acked",
     "x-staging-sink",
+    "x-staging-destination",
 )
 #: Times in ms, which have a longest.
 _TIMES: Final = ("x-expires", "x-message-ttl")
@@ -68,6 +69,7 @@ _NOT_OF_TYPE: Final = {
         "x-stream-max-segment-size-bytes",
         "x-staging-sink",
         "x-staging-batch",
+        "x-staging-destination",
     ),
     "stream": (
         "x-message-ttl",
@@ -84,6 +86,7 @@ _NOT_OF_TYPE: Final = {
         "x-retain-acked-bytes",
         "x-staging-sink",
         "x-staging-batch",
+        "x-staging-destination",
     ),
 }
 
@@ -125,6 +128,7 @@ _COMPARED: Final = (
     "x-retain-acked-bytes",
     "x-staging-sink",
     "x-staging-batch",
+    "x-staging-destination",
 )
 
 #: Arguments that a number of 0 makes no sense for.
@@ -246,8 +250,10 @@ def _check_choices(arguments: Arguments, where: str) -> None:
         age = arguments.get(name)
         if isinstance(age, str) and not is_age(age):
             raise _invalid(name, where, "invalid_max_age")
-    if "x-staging-sink" in arguments or "x-staging-batch" in arguments:
-        _check_staging(arguments, where)
+    for name in ("x-staging-sink", "x-staging-batch", "x-staging-destination"):
+        if name in arguments:
+            _check_staging(arguments, where)
+            break
     if "x-dead-letter-routing-key" in arguments and "x-dead-letter-exchange" not in arguments:
         raise _invalid("x-dead-letter-routing-key", where, "routing_key_but_no_dlx_defined")
 
@@ -258,6 +264,9 @@ def _check_staging(arguments: Arguments, where: str) -> None:
         raise _invalid("x-staging-sink", where, "a name of 1 to 255 bytes, beside x-staging-batch")
     if "x-staging-batch" not in arguments:
         raise _invalid("x-staging-sink", where, "there is no x-staging-batch")
+    destination = arguments.get("x-staging-destination")
+    if isinstance(destination, str) and not 0 < len(destination.encode()) <= SHORT_STRING_BYTES_MAX:
+        raise _invalid("x-staging-destination", where, "a text of 1 to 255 bytes")
     for name in _NOT_OF_STAGING:
         if name in arguments:
             raise _invalid(name, where, "a staging queue has no such thing")

@@ -40,13 +40,13 @@ class ChunkedQueue(Queue):
     def tell(self, event: str, sequence: i64, message: Message | None, count: i64 = 0) -> None:
         """Note an event of a message that is followed, or of the queue; see `events.py`."""
         events = self.turn.events
-        if events is not None:
+        if events is not None and not self.hidden:
             events.queue_event(event, self, sequence, message, "", count)
 
     def tell_death(self, sequence: i64, message: Message, reason: str, count: i64) -> None:
         """Note that a message that is followed dies."""
         events = self.turn.events
-        if events is not None:
+        if events is not None and not self.hidden:
             event = EXPIRED if reason == EXPIRED else DROPPED
             if self.settings.dead_letter_exchange is not None:
                 event = DEAD_LETTERED

@@ -85,6 +85,7 @@ class ClassicQueue(ChunkedQueue):
         self.retained: Retained | None = None
         #: What makes it a staging queue, if it is one.
         self.staging = staging_of(self, arguments)
+        self.hidden = self.staging is not None
         #: Persistent messages that are handed out and not acked, by their sequences.
         self.out: dict[i64, Returned] = {}
         #: Of the message taken last (by `get`), and how often it had been handed out before.
@@ -529,9 +530,18 @@ class ClassicQueue(ChunkedQueue):
         if self.ready.pages is not None:
             self.ready.pages.let_go()
 
+    def definition(self, vhost: str) -> dict[str, object]:
+        """Return the queue as its journal record holds it."""
+        definition = super().definition(vhost)
+        if self.staging is not None:
+            definition |= self.staging.definition()
+        return definition
+
     def drop(self) -> None:
         """Let go of everything; the journal is told by the record of the delete."""
         self.tell(DELETED, self.next_number(), None)
+        if self.staging is not None and self.vhost is not None:
+            self.vhost.sinks.delist(self)
         self._clear_ready()
         self.turn.held_bytes -= self.unacked_bytes
         self.turn.held_messages -= self.unacked_count

@@ -6,6 +6,9 @@ takes.  It is looked at first, in slices where there is much to look at: what is
 synced, and for `fail` every message must have a destination.  Then `settle` decides, by one record
 of the journal.
 
+A sink is its name and, where the commit says one, its destination; a commit may also ask for a
+batch below the sink's last one to be refused, because nobody repeats such a batch by accident.
+
 Invariants: while it is looked at nothing more is staged in its queues; a refused commit changes
 nothing; a batch that is committed already is known again, and what was staged for it once more is
 dropped.
@@ -40,18 +43,39 @@ from leveret.wire.staged import read_staged
 #: The routing key of a commit.
 COMMIT_KEY: Final = "amq.leveret.commit"
 
-_FIELDS: Final = ("sink", "batch", "queues", "unroutable")
+_FIELDS: Final = ("sink", "destination", "batch", "queues", "unroutable", "lower")
+
+#: What becomes of a commit with a batch below the last one of its sink.
+LOWER_DROP: Final = "drop"
+LOWER_FAIL: Final = "fail"
 
 
 @final
 class Command:
     """What a commit asks for."""
 
-    def __init__(self, sink: str, batch: i64, queues: list[str], unroutable: str) -> None:
+    def __init__(
+        self,
+        sink: str,
+        destination: str,
+        batch: i64,
+        queues: list[str],
+        unroutable: str,
+        fails_lower: bool,
+    ) -> None:
         self.sink: Final = sink
+        #: Empty for a sink that is its name alone.
+        self.destination: Final = destination
         self.batch: Final[i64] = batch
         self.queues: Final = queues
         self.unroutable: Final = unroutable
+        #: True where a batch below the last one is refused, not dropped.
+        self.fails_lower: Final = fails_lower
+
+    @property
+    def label(self) -> str:
+        """The sink as errors name it."""
+        return f"sink '{self.sink}'" + (f" to '{self.destination}'" if self.destination else "")
 
     @property
     def dead_letter_exchange(self) -> str | None:
@@ -76,9 +100,11 @@ def read_command(body: bytes) -> Command:
         raise _malformed(f"there is no '{unknown[0]}' in it")
     return Command(
         _text(fields.get("sink"), "sink"),
+        _text(fields["destination"], "destination") if "destination" in fields else "",
         _batch(fields.get("batch")),
         _queues(fields.get("queues")),
         _unroutable(fields.get("unroutable", FAIL)),
+        _fails_lower(fields.get("lower", LOWER_DROP)),
     )
 
 
@@ -120,6 +146,12 @@ def _unroutable(value: object) -> str:
     raise _malformed(f"its unroutable is {FAIL}, {DROP_IT} or {DEAD_LETTER}<exchange>")
 
 
+def _fails_lower(value: object) -> bool:
+    if value not in (LOWER_DROP, LOWER_FAIL):
+        raise _malformed(f"its lower is {LOWER_DROP} or {LOWER_FAIL}")
+    return value == LOWER_FAIL
+
+
 def _malformed(why: str) -> PreconditionFailed:
     return PreconditionFailed(f"invalid commit: {why}")
 
@@ -147,7 +179,8 @@ class Commit(Dispatcher):
 
     def is_known(self) -> bool:
         """Tell whether the batch is committed already."""
-        return self.vhost.sinks.has(self.command.sink, self.command.batch)
+        command = self.command
+        return self.vhost.sinks.has(command.sink, command.destination, command.batch)
 
     def check(self) -> None:
         """Check the queues and seal them.
@@ -160,7 +193,7 @@ class Commit(Dispatcher):
         exchange = command.dead_letter_exchange
         if exchange is not None and exchange not in vhost.exchanges:
             raise NotFound(f"no {vhost.exchange_label(exchange)}")
-        vhost.sinks.check_room(command.sink)
+        vhost.sinks.check_room(command.sink, command.destination)
         queues = [self._queue(name) for name in command.queues]
         for queue in queues:
             if queue.staging is not None:
@@ -175,9 +208,11 @@ class Commit(Dispatcher):
         if not isinstance(queue, ClassicQueue) or queue.staging is None:
             raise PreconditionFailed(f"{label} is no staging queue")
         staging = queue.staging
-        if (staging.sink, staging.batch) != (self.command.sink, self.command.batch):
+        command = self.command
+        if not staging.is_part_of(command.sink, command.destination, command.batch):
+            place = f" to '{staging.destination}'" if staging.destination else ""
             raise PreconditionFailed(
-                f"{label} belongs to batch {staging.batch} of sink '{staging.sink}'"
+                f"{label} belongs to batch {staging.batch} of sink '{staging.sink}'{place}"
             )
         staging.check_free()
         if staging.sealed:
@@ -258,28 +293,48 @@ class Commit(Dispatcher):
     def settle(self) -> i64:
         """Decide, or know the batch again; return what a publish would.
 
-        Raises: PreconditionFailed (406) where a queue is gone meanwhile; nothing was changed.
+        Raises: PreconditionFailed (406) where a queue is gone meanwhile, or for a batch below the
+        last one that is to fail; nothing was changed.
         """
         command = self.command
         if self.is_known():
             self.unseal()
+            self._check_lower()
             return self._drop_staged()
         for queue in self.queues:
             if queue.deleted:
                 self.unseal()
                 raise PreconditionFailed(f"{self.vhost.queue_label(queue.name)} is gone")
-        self.vhost.sinks.decide(command.sink, command.batch, self.queues, command.unroutable)
+        self.vhost.sinks.decide(
+            command.sink, command.destination, command.batch, self.queues, command.unroutable
+        )
         return RECORDED
+
+    def _check_lower(self) -> None:
+        """Refuse a batch below the last one where that was asked for.
+
+        Raises: PreconditionFailed (406).
+        """
+        command = self.command
+        last = self.vhost.sinks.last_batch(command.sink, command.destination)
+        if command.fails_lower and command.batch < last:
+            # The number comes first: what a basic.return says is cut after 255 bytes.
+            raise PreconditionFailed(
+                f"batch {command.batch} is below {last}, the last batch of {command.label}"
+            )
 
     def _drop_staged(self) -> i64:
         """Drop what was staged once more for a batch that is committed."""
+        command = self.command
         outcome: i64 = DUPLICATE
+        if self.vhost.sinks.repeated(command.sink, command.destination):
+            outcome = RECORDED
         for name in self.command.queues:
             queue = self.vhost.queues.get(name)
             if not isinstance(queue, ClassicQueue) or queue.staging is None:
                 continue
             staging = queue.staging
-            same = (staging.sink, staging.batch) == (self.command.sink, self.command.batch)
+            same = staging.is_part_of(command.sink, command.destination, command.batch)
             if same and staging.release is None and not staging.sealed:
                 self.vhost.drop_queue(queue)
                 outcome = RECORDED

@@ -100,7 +100,7 @@ def _vhost_sections(broker: Broker, vhost: Vhost) -> list[Rows]:
             queue.arguments,
         )
         for queue in vhost.queues.values()
-        if not queue.exclusive
+        if not queue.exclusive and not queue.hidden
     ]
     exchanges: Rows = []
     bindings: Rows = []

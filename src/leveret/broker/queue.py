@@ -42,6 +42,8 @@ class Queue(Dispatcher):
 
     #: True while it must not go: what is in it is promised to others.
     kept: bool = False
+    #: True for a part of the broker's own work, which no listing, export, policy or event shows.
+    hidden: bool = False
     #: How far those have come that number their messages; None before the first.
     publishers: Publishers | None = None
 

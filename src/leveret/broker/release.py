@@ -235,6 +235,8 @@ class Release(SpillWaiter):
         if copies:
             letter = _with_properties(letter, without_bcc(letter.properties))
         reached = is_reached(targets)
+        released = letter
+        found: i64 = len(targets)
         if not reached and self.unroutable.startswith(DEAD_LETTER):
             name = self.unroutable[len(DEAD_LETTER) :]
             letter = DeadLetter(queue, sequence, letter, UNROUTABLE).letter_to(name)
@@ -248,6 +250,9 @@ class Release(SpillWaiter):
             route.exchange.published_in += 1
         queue.take(sequence)
         vhost.move(queue, sequence, message, letter, targets)
+        if vhost.turn.events is not None:
+            # As of a publish: what was staged is published now.
+            vhost.turn.events.published(vhost, released, found)
         if reached:
             self.sink.released += 1
         else:

@@ -454,6 +454,8 @@ class Restore(Replay):
                 definition.get("auto_delete") is True,
                 _table(definition, "arguments"),
             )
+        if isinstance(queue, ClassicQueue) and queue.staging is not None:
+            queue.staging.restore(_text(definition, "owner"), definition.get("made_ms"))
         queue.publishers = self.publishers.pop(restored.queue_id, None)
         if queue.publishers is not None:
             queue.publishers.restored()

@@ -3,6 +3,9 @@
 A decision names its staging queues by their ids.  Those that are gone by now were released, and
 deleted after that; the others go on.
 
+A record of an older release tells no destination: the sink is its name alone, until a record tells
+that a destination has adopted it.
+
 Invariant: the decision told last is the newest one of its sink.
 """
 
@@ -13,6 +16,7 @@ from typing import TYPE_CHECKING, final
 from mypy_extensions import i64
 
 from leveret.broker.classic import ClassicQueue
+from leveret.broker.sinks import Sink
 
 if TYPE_CHECKING:
     from leveret.broker.broker import Broker
@@ -26,6 +30,7 @@ class RestoredSink:
     def __init__(self) -> None:
         self.batch: i64 = -1
         self.time_ms: i64 = 0
+        self.adopted = False
         self.decisions: dict[int, tuple[list[int], str]] = {}
 
 
@@ -34,15 +39,19 @@ class LearnedSinks:
     """The sinks of all vhosts, as far as they are known."""
 
     def __init__(self) -> None:
-        self._sinks: dict[tuple[str, str], RestoredSink] = {}
+        #: By vhost, name and destination.
+        self._sinks: dict[tuple[str, str, str], RestoredSink] = {}
 
     def define(self, definition: dict[str, object]) -> None:
         """Take a decision."""
-        place = (_text(definition, "vhost"), _text(definition, "name"))
+        place = _place(definition)
         sink = self._sinks.get(place)
+        if sink is None and definition.get("adopted") is True:
+            sink = self._sinks.pop((place[0], place[1], ""), None)
         if sink is None:
             sink = RestoredSink()
-            self._sinks[place] = sink
+        self._sinks[place] = sink
+        sink.adopted = definition.get("adopted") is True
         batch = _number(definition, "batch")
         sink.batch = batch
         sink.time_ms = _number(definition, "time_ms")
@@ -55,7 +64,7 @@ class LearnedSinks:
 
     def delete(self, definition: dict[str, object]) -> None:
         """Forget a sink."""
-        self._sinks.pop((_text(definition, "vhost"), _text(definition, "name")), None)
+        self._sinks.pop(_place(definition), None)
 
     def forget_vhost(self, name: str) -> None:
         """Forget the sinks of a vhost."""
@@ -66,7 +75,7 @@ class LearnedSinks:
     def finish(self, broker: Broker) -> None:
         """Give the sinks to their vhosts, whose queues are there."""
         staged: dict[str, dict[i64, ClassicQueue]] = {}
-        for (vhost_name, name), sink in self._sinks.items():
+        for (vhost_name, name, destination), sink in self._sinks.items():
             vhost = broker.vhosts.get(vhost_name)
             if vhost is None:
                 continue
@@ -78,7 +87,11 @@ class LearnedSinks:
                 left = [queues[queue_id] for queue_id in ids if queue_id in queues]
                 if left:
                     releases.append((batch, left, unroutable))
-            vhost.sinks.restore(name, sink.batch, sink.time_ms, releases)
+            known = Sink(name, destination)
+            known.adopted = sink.adopted
+            known.batch = sink.batch
+            known.time_ms = sink.time_ms
+            vhost.sinks.restore(known, releases)
 
 
 def _staged(vhost: Vhost) -> dict[i64, ClassicQueue]:
@@ -88,6 +101,15 @@ def _staged(vhost: Vhost) -> dict[i64, ClassicQueue]:
         if isinstance(queue, ClassicQueue) and queue.staging is not None:
             found[queue.queue_id] = queue
     return found
+
+
+def _place(definition: dict[str, object]) -> tuple[str, str, str]:
+    """Return which sink a record is about."""
+    return (
+        _text(definition, "vhost"),
+        _text(definition, "name"),
+        _text(definition, "destination"),
+    )
 
 
 def _text(definition: dict[str, object], field: str) -> str:

@@ -1,13 +1,20 @@
-"""Sinks: who publishes in batches, and which of its batches it has committed.
+"""Sinks: who publishes in batches, where to, and which of its batches it has committed.
 
-A sink is a name.  It commits batches with growing numbers, each once: a commit of its highest one,
-or of one below, is known again and does nothing.  The decision about a batch is one record of the
-journal, which names the staging queues; from its sync on the batch is there, whatever happens.
+A sink is a name and a destination: the same job that writes to two places is two sinks, each with
+batches of its own.  A client that says no destination has a sink that is its name alone.  A sink
+commits batches with growing numbers, each once: a commit of its highest one, or of one below, is
+known again and does nothing.  The decision about a batch is one record of the journal, which names
+the staging queues; from its sync on the batch is there, whatever happens.
+
+A sink that was recorded by its name alone is adopted by the first destination that commits under
+this name: it goes on as the sink of both, so that a batch that was on its way while a client was
+brought up to date is known again.
 
 A sink that committed nothing for longer than `publisher_expiry_ms` is forgotten.
 
 Invariants: batches are released one after the other, in the order of their commits; a sink is not
-forgotten while it releases.
+forgotten while it releases; of a name there is at most one sink that is found without a
+destination.
 """
 
 from __future__ import annotations
@@ -31,8 +38,12 @@ if TYPE_CHECKING:
 class Sink:
     """One sink; `batch` is the highest that it committed, `time_ms` when it did."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, destination: str) -> None:
         self.name = name
+        #: Where it writes to; empty for a sink that is its name alone.
+        self.destination = destination
+        #: True for one that is found by its name alone too.
+        self.adopted = False
         self.batch: i64 = -1
         self.time_ms: i64 = 0
         #: Batches that are committed and not all released, in their order.
@@ -40,6 +51,9 @@ class Sink:
         # Counters since the start.
         self.released: i64 = 0
         self.unroutable: i64 = 0
+        #: Messages that came for a batch that was committed, and commits of such batches.
+        self.dropped: i64 = 0
+        self.repeats: i64 = 0
 
     def waiting(self) -> i64:
         """Return how many committed messages are not released yet."""
@@ -56,42 +70,123 @@ class Sinks(Timed):
     def __init__(self, vhost: Vhost) -> None:
         super().__init__()
         self.vhost = vhost
-        self.by_name: dict[str, Sink] = {}
+        #: By name and destination.
+        self.by_place: dict[tuple[str, str], Sink] = {}
+        #: The staging queues of each name, by their ids.
+        self.staged: dict[str, dict[i64, ClassicQueue]] = {}
+        # Of each name: the one that was adopted, and how many have a destination.
+        self._adopted: dict[str, Sink] = {}
+        self._placed: dict[str, i64] = {}
 
-    def has(self, name: str, batch: i64) -> bool:
+    # -- which sink -------------------------------------------------------------------------------
+
+    def known(self, name: str, destination: str) -> Sink | None:
+        """Return the sink of that name and destination."""
+        sink = self.by_place.get((name, destination))
+        return self._adopted.get(name) if sink is None and not destination else sink
+
+    def find(self, name: str, destination: str) -> Sink | None:
+        """Return the sink that a client means, be it one that its next commit is to adopt."""
+        sink = self.known(name, destination)
+        if sink is None and self._placed.get(name, 0) == 0:
+            return self.by_place.get((name, ""))
+        return sink
+
+    def has(self, name: str, destination: str, batch: i64) -> bool:
         """Tell whether a sink has committed that batch, or a higher one."""
-        sink = self.by_name.get(name)
-        return sink is not None and not self._is_idle(sink) and batch <= sink.batch
+        return batch <= self.last_batch(name, destination)
 
-    def check_room(self, name: str) -> None:
+    def last_batch(self, name: str, destination: str) -> i64:
+        """Return the highest batch that a sink has committed; -1 for one that is not known."""
+        sink = self.find(name, destination)
+        return -1 if sink is None or self._is_idle(sink) else sink.batch
+
+    def drops(self, name: str, destination: str, batch: i64) -> bool:
+        """Tell whether what is staged for a batch comes too late, and count it if so."""
+        if not self.has(name, destination, batch):
+            return False
+        sink = self.find(name, destination)
+        if sink is not None:
+            sink.dropped += 1
+        return True
+
+    def _add(self, sink: Sink) -> None:
+        self.by_place[(sink.name, sink.destination)] = sink
+        if sink.destination:
+            self._placed[sink.name] = self._placed.get(sink.name, 0) + 1
+        if sink.adopted:
+            self._adopted[sink.name] = sink
+
+    def _remove(self, sink: Sink) -> None:
+        del self.by_place[(sink.name, sink.destination)]
+        if sink.destination:
+            self._placed[sink.name] -= 1
+            if self._placed[sink.name] == 0:
+                del self._placed[sink.name]
+        if sink.adopted:
+            del self._adopted[sink.name]
+
+    def _adopt(self, sink: Sink, destination: str) -> None:
+        """Give a sink that is its name alone the destination that it has from now on."""
+        self._remove(sink)
+        sink.destination = destination
+        sink.adopted = True
+        self._add(sink)
+
+    # -- commits ----------------------------------------------------------------------------------
+
+    def check_room(self, name: str, destination: str) -> None:
         """Check that a sink may commit one batch more.  Raises: PreconditionFailed (406)."""
-        sink = self.by_name.get(name)
-        if sink is None and len(self.by_name) >= SINKS_PER_VHOST_MAX:
+        sink = self.find(name, destination)
+        if sink is None and len(self.by_place) >= SINKS_PER_VHOST_MAX:
             self._sweep()
-            if len(self.by_name) >= SINKS_PER_VHOST_MAX:
+            if len(self.by_place) >= SINKS_PER_VHOST_MAX:
                 raise PreconditionFailed(f"a vhost has at most {SINKS_PER_VHOST_MAX} sinks")
         if sink is not None and len(sink.releases) >= RELEASES_PER_SINK_MAX:
             raise PreconditionFailed(
                 f"sink '{name}' has {RELEASES_PER_SINK_MAX} batches that are not released yet"
             )
 
-    def decide(self, name: str, batch: i64, queues: list[ClassicQueue], unroutable: str) -> None:
-        """Commit a batch: from the sync of the group at hand on it goes its way."""
+    def decide(
+        self, name: str, destination: str, batch: i64, queues: list[ClassicQueue], unroutable: str
+    ) -> None:
+        """Commit a batch: from the sync of the group at hand on it goes its way.
+
+        What was staged for lower batches of the sink goes: nobody can commit it any more.
+        """
         vhost = self.vhost
         journal = vhost.turn.journal
         time_ms = vhost.turn.now_ms
-        journal.define("sink", _definition(vhost.name, name, time_ms, batch, queues, unroutable))
-        sink = self._committed(name, batch, time_ms)
+        # First, because what cannot be written must change nothing.
+        record = self._record(name, destination, time_ms, batch, queues, unroutable)
+        journal.define("sink", record)
+        sink = self._committed(name, destination, batch, time_ms)
         if queues:
             release = Release(vhost, sink, batch, queues, unroutable)
             sink.releases.append(release)
             release.begin(journal.group)
+        self._drop_lower(sink)
 
-    def _committed(self, name: str, batch: i64, time_ms: i64) -> Sink:
-        sink = self.by_name.get(name)
+    def repeated(self, name: str, destination: str) -> bool:
+        """Count a commit that is known again; tell whether the journal was told something."""
+        sink = self.find(name, destination)
         if sink is None:
-            sink = Sink(name)
-            self.by_name[name] = sink
+            return False
+        sink.repeats += 1
+        if not destination or sink.destination:
+            return False
+        record = self._record(name, destination, sink.time_ms, sink.batch, [], "")
+        self.vhost.turn.journal.define("sink", record)
+        self._adopt(sink, destination)
+        return True
+
+    def _committed(self, name: str, destination: str, batch: i64, time_ms: i64) -> Sink:
+        sink = self.find(name, destination)
+        if sink is None:
+            sink = Sink(name, destination)
+            self._add(sink)
+        elif destination and not sink.destination:
+            self._adopt(sink, destination)
         sink.batch = batch
         sink.time_ms = time_ms
         if self.deadline_ms < 0:
@@ -100,13 +195,13 @@ class Sinks(Timed):
 
     def restore(
         self,
-        name: str,
-        batch: i64,
-        time_ms: i64,
+        sink: Sink,
         releases: list[tuple[i64, list[ClassicQueue], str]],
     ) -> None:
         """Take a sink back as the journal told it, with what it had not released."""
-        sink = self._committed(name, batch, time_ms)
+        self._add(sink)
+        if self.deadline_ms < 0:
+            self._arm()
         for number, queues, unroutable in releases:
             release = Release(self.vhost, sink, number, queues, unroutable)
             sink.releases.append(release)
@@ -114,22 +209,88 @@ class Sinks(Timed):
 
     def go_on(self) -> None:
         """Go on with all that is to be released: what it waited for may be over."""
-        for sink in self.by_name.values():
+        for sink in self.by_place.values():
             if sink.releases:
                 sink.releases[0].go_on()
 
     def definitions(self) -> Iterator[dict[str, object]]:
         """Yield the sinks as records of a checkpoint; they may change meanwhile."""
-        name = self.vhost.name
-        for sink in list(self.by_name.values()):
+        for sink in list(self.by_place.values()):
             releases = list(sink.releases)
             for release in releases:
-                left = release.left()
-                yield _definition(
-                    name, sink.name, sink.time_ms, release.batch, left, release.unroutable
-                )
+                yield self._definition(sink, release.batch, release.left(), release.unroutable)
             if not releases or releases[-1].batch != sink.batch:
-                yield _definition(name, sink.name, sink.time_ms, sink.batch, [], "")
+                yield self._definition(sink, sink.batch, [], "")
+
+    def _definition(
+        self, sink: Sink, batch: i64, queues: list[ClassicQueue], unroutable: str
+    ) -> dict[str, object]:
+        return _definition(
+            self.vhost.name,
+            sink.name,
+            sink.destination,
+            sink.adopted,
+            sink.time_ms,
+            batch,
+            queues,
+            unroutable,
+        )
+
+    def _record(
+        self,
+        name: str,
+        destination: str,
+        time_ms: i64,
+        batch: i64,
+        queues: list[ClassicQueue],
+        unroutable: str,
+    ) -> dict[str, object]:
+        """Return the record of a decision that is about to be taken."""
+        sink = self.find(name, destination)
+        adopted = sink is not None and sink.adopted
+        if sink is not None and destination and not sink.destination:
+            adopted = True
+        elif sink is not None:
+            destination = sink.destination
+        return _definition(
+            self.vhost.name, name, destination, adopted, time_ms, batch, queues, unroutable
+        )
+
+    # -- staging queues ---------------------------------------------------------------------------
+
+    def enlist(self, queue: ClassicQueue) -> None:
+        """Know a staging queue."""
+        if queue.staging is not None:
+            self.staged.setdefault(queue.staging.sink, {})[queue.queue_id] = queue
+
+    def delist(self, queue: ClassicQueue) -> None:
+        """Forget a staging queue that is deleted."""
+        if queue.staging is None:
+            return
+        name = queue.staging.sink
+        queues = self.staged.get(name)
+        if queues is not None:
+            queues.pop(queue.queue_id, None)
+            if not queues:
+                del self.staged[name]
+
+    def staged_of(self, sink: Sink) -> list[ClassicQueue]:
+        """Return the staging queues of a sink, in the order of their declares."""
+        found: list[ClassicQueue] = []
+        for queue in self.staged.get(sink.name, {}).values():
+            staging = queue.staging
+            if staging is not None and self.known(sink.name, staging.destination) is sink:
+                found.append(queue)
+        return found
+
+    def _drop_lower(self, sink: Sink) -> None:
+        """Delete what is staged for lower batches, unless a commit of it is under way."""
+        for queue in self.staged_of(sink):
+            staging = queue.staging
+            if staging is None or staging.batch >= sink.batch:
+                continue
+            if staging.release is None and not staging.sealed:
+                self.vhost.drop_queue(queue)
 
     # -- forgetting -------------------------------------------------------------------------------
 
@@ -139,13 +300,13 @@ class Sinks(Timed):
 
     def _sweep(self) -> None:
         """Forget those that committed nothing for long."""
-        for sink in list(self.by_name.values()):
+        for sink in list(self.by_place.values()):
             if self._is_idle(sink):
-                del self.by_name[sink.name]
+                self._remove(sink)
 
     def _arm(self) -> None:
         turn = self.vhost.turn
-        if self.by_name:
+        if self.by_place:
             turn.timers.set(self, turn.now_ms + turn.publisher_expiry_ms + 1)
 
     def due(self, now_ms: i64) -> None:
@@ -153,29 +314,44 @@ class Sinks(Timed):
         self._sweep()
         self._arm()
 
-    def forget(self, name: str) -> bool:
-        """Forget a sink, so that it may begin anew; tell whether it was there.
+    def forget(self, name: str, destination: str | None = None) -> bool:
+        """Forget the sinks of a name, or the one of a destination, so that they may begin anew.
 
-        Raises: PreconditionFailed (406) while it has batches that are not released.
+        Returns whether there was any.  Raises: PreconditionFailed (406) while one of them has
+        batches that are not released.
         """
-        sink = self.by_name.get(name)
-        if sink is None:
-            return False
-        if sink.releases:
-            raise PreconditionFailed(f"sink '{name}' has batches that are not released yet")
-        del self.by_name[name]
-        self.vhost.turn.journal.delete("sink", {"vhost": self.vhost.name, "name": name})
-        return True
+        sinks = [
+            sink
+            for sink in self.by_place.values()
+            if sink.name == name and destination in (None, sink.destination)
+        ]
+        for sink in sinks:
+            if sink.releases:
+                raise PreconditionFailed(f"sink '{name}' has batches that are not released yet")
+        for sink in sinks:
+            self._remove(sink)
+            place: dict[str, object] = {
+                "vhost": self.vhost.name,
+                "name": name,
+                "destination": sink.destination,
+            }
+            self.vhost.turn.journal.delete("sink", place)
+        return len(sinks) > 0
 
     def drop(self) -> None:
         """Forget all: the vhost is deleted."""
-        self.by_name.clear()
+        self.by_place.clear()
+        self.staged.clear()
+        self._adopted.clear()
+        self._placed.clear()
         self.vhost.turn.timers.cancel(self)
 
 
 def _definition(
     vhost: str,
     sink: str,
+    destination: str,
+    adopted: bool,
     time_ms: i64,
     batch: i64,
     queues: list[ClassicQueue],
@@ -185,6 +361,8 @@ def _definition(
     return {
         "vhost": vhost,
         "name": sink,
+        "destination": destination,
+        "adopted": adopted,
         "batch": int(batch),
         "time_ms": int(time_ms),
         "queues": [int(queue.queue_id) for queue in queues],

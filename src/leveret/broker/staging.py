@@ -4,7 +4,11 @@ A queue with `x-staging-sink` and `x-staging-batch` belongs to one batch of one 
 publishes to it says in its headers where it is to go; it is kept, persistent or not, and nobody
 consumes it.  A commit decides about all queues of a batch (`commit.py`); then the messages go on to
 their exchanges (`release.py`), and the queue goes.  One that is never committed is deleted by whom
-declared it, or by its `x-expires`, which counts from its last publish.
+declared it, by the commit of a later batch of its sink, or by its `x-expires`, which counts from
+its last publish.
+
+It is nobody's traffic: listings, exports, policies and events pass it over (`Queue.hidden`), and
+`list_sinks` shows it to operators.  Its messages count as memory like any others.
 
 Nothing that a policy says means anything to such a queue, and neither does a message's expiration
 before it goes on: a batch is whole or not at all.
@@ -29,16 +33,22 @@ if TYPE_CHECKING:
 
 SINK: Final = "x-staging-sink"
 BATCH: Final = "x-staging-batch"
+#: Where the sink writes to, which is a part of its identity; without it the name is all of it.
+DESTINATION: Final = "x-staging-destination"
 
 
 @final
 class Staging:
     """What makes a classic queue a staging queue."""
 
-    def __init__(self, queue: ClassicQueue, sink: str, batch: i64) -> None:
+    def __init__(self, queue: ClassicQueue, sink: str, destination: str, batch: i64) -> None:
         self.queue = queue
         self.sink: Final = sink
+        self.destination: Final = destination
         self.batch: Final[i64] = batch
+        #: Who declared it, and when; both are in its definition.
+        self.owner = ""
+        self.made_ms: i64 = queue.turn.now_ms
         #: True while a message comes in by the right way.
         self.admits = False
         #: True while a commit is looked at.
@@ -54,7 +64,7 @@ class Staging:
         vhost = queue.vhost
         if not self.admits or vhost is None:
             return REFUSE
-        if vhost.sinks.has(self.sink, self.batch):
+        if vhost.sinks.drops(self.sink, self.destination, self.batch):
             queue.deduplicated += 1
             return DROP
         if self.sealed:
@@ -67,6 +77,20 @@ class Staging:
         """Let go of up to `limit` messages once the batch is committed."""
         release = self.release
         return release is not None and release.dispatch(self.queue, limit)
+
+    def definition(self) -> dict[str, object]:
+        """Return who declared it and when, as the record of its queue holds it."""
+        return staging_record(self.owner, self.made_ms)
+
+    def restore(self, owner: str, made_ms: object) -> None:
+        """Take back what a record told; older ones tell nothing, and the age begins anew."""
+        self.owner = owner
+        if isinstance(made_ms, int):
+            self.made_ms = made_ms
+
+    def is_part_of(self, sink: str, destination: str, batch: i64) -> bool:
+        """Tell whether it belongs to that batch of that sink."""
+        return (self.sink, self.destination, self.batch) == (sink, destination, batch)
 
     def refuse_consumer(self) -> None:
         """Raises: AccessRefused (403): what is staged is for nobody yet."""
@@ -81,7 +105,20 @@ class Staging:
             )
 
 
+def staging_record(owner: str, made_ms: i64) -> dict[str, object]:
+    """Return what the record of a staging queue tells beside what that of any queue does."""
+    return {"owner": owner, "made_ms": int(made_ms)}
+
+
 def staging_of(queue: ClassicQueue, arguments: Arguments) -> Staging | None:
     """Return what the arguments of a queue ask for."""
     sink = arguments.get(SINK)
-    return Staging(queue, sink, int_argument(arguments, BATCH)) if isinstance(sink, str) else None
+    if not isinstance(sink, str):
+        return None
+    destination = arguments.get(DESTINATION)
+    return Staging(
+        queue,
+        sink,
+        destination if isinstance(destination, str) else "",
+        int_argument(arguments, BATCH),
+    )

@@ -16,6 +16,7 @@ from mypy_extensions import i64
 
 from leveret.broker.binding import Binding
 from leveret.broker.broker import Broker
+from leveret.broker.classic import ClassicQueue
 from leveret.broker.delayed import due_ms
 from leveret.broker.exchange import Exchange
 from leveret.broker.policy import effective_definition
@@ -134,11 +135,16 @@ class PublisherStats:
 
 @final
 class SinkStats:
-    """A sink: its highest committed batch, when it came, and what is not released yet."""
+    """A sink: its highest committed batch, when it came, and what waits in its staging queues.
 
-    def __init__(self, vhost: str, sink: Sink) -> None:
+    One that has staged and never committed has the batch -1.
+    """
+
+    def __init__(self, vhost: str, sink: Sink, queues: list[ClassicQueue]) -> None:
         self.vhost: Final = vhost
         self.name: Final = sink.name
+        #: Empty for a sink that is its name alone.
+        self.destination: Final = sink.destination
         self.batch: Final = int(sink.batch)
         self.time_ms: Final = int(sink.time_ms)
         #: Batches that are committed and not all released, and the messages left of them.
@@ -146,6 +152,17 @@ class SinkStats:
         self.waiting: Final = int(sink.waiting())
         self.released: Final = int(sink.released)
         self.unroutable: Final = int(sink.unroutable)
+        #: Messages, and commits, of batches that were committed before.
+        self.dropped: Final = int(sink.dropped)
+        self.repeats: Final = int(sink.repeats)
+        # What is staged, committed or not; the age is that of the oldest queue, in ms.
+        self.staging_queues: Final = len(queues)
+        self.staged: Final = sum([int(queue.ready_count()) for queue in queues])
+        self.staged_bytes: Final = sum([int(queue.ready_bytes()) for queue in queues])
+        stagings = [queue.staging for queue in queues if queue.staging is not None]
+        ages = [max(0, int(one.queue.turn.now_ms) - int(one.made_ms)) for one in stagings]
+        self.age_ms: Final = max(ages, default=0)
+        self.owners: Final = sorted({one.owner for one in stagings if one.owner})
 
 
 @final
@@ -155,7 +172,12 @@ class Totals:
     def __init__(self, broker: Broker) -> None:
         self.connection_count: Final = len(broker.links)
         self.exchange_count: Final = sum([len(v.exchanges) for v in broker.vhosts.values()])
-        self.queue_count: Final = sum([len(v.queues) for v in broker.vhosts.values()])
+        self.queue_count: Final = sum(
+            [
+                len([queue for queue in v.queues.values() if not queue.hidden])
+                for v in broker.vhosts.values()
+            ]
+        )
 
 
 def _vhosts(broker: Broker, name: str | None) -> list[Vhost]:
@@ -180,11 +202,14 @@ def queue_stats(broker: Broker, vhost: str, name: str) -> QueueStats | None:
 
 @final
 class QueueListing:
-    """The queues of a vhost or of all, in slices."""
+    """The queues of a vhost or of all but hidden ones, in slices."""
 
     def __init__(self, broker: Broker, vhost: str | None) -> None:
         self._left: Final = [
-            (v.name, queue) for v in _vhosts(broker, vhost) for queue in v.queues.values()
+            (v.name, queue)
+            for v in _vhosts(broker, vhost)
+            for queue in v.queues.values()
+            if not queue.hidden
         ]
         self._next: i64 = 0
 
@@ -279,19 +304,44 @@ class SinkListing:
     """The sinks of a vhost, in slices."""
 
     def __init__(self, broker: Broker, vhost: str) -> None:
-        self._left: Final = [
-            (v.name, sink) for v in _vhosts(broker, vhost) for sink in v.sinks.by_name.values()
-        ]
+        self._vhost: Final = broker.vhosts.get(vhost)
+        self._left: Final = [] if self._vhost is None else _sinks(self._vhost)
         self._next: i64 = 0
 
     def take(self, count: i64) -> list[SinkStats]:
         """Return the snapshots of the next `count` sinks at most; none at the end."""
         taken: list[SinkStats] = []
         while len(taken) < count and self._next < len(self._left):
-            vhost, sink = self._left[self._next]
+            sink = self._left[self._next]
             self._next += 1
-            taken.append(SinkStats(vhost, sink))
+            if self._vhost is not None:
+                queues = self._vhost.sinks.staged_of(sink)
+                if sink.batch < 0:
+                    queues = _of_nobody(self._vhost, sink)
+                taken.append(SinkStats(self._vhost.name, sink, queues))
         return taken
+
+
+def _sinks(vhost: Vhost) -> list[Sink]:
+    """Return the sinks of a vhost, and such that have staged and never committed."""
+    found = list(vhost.sinks.by_place.values())
+    new: dict[tuple[str, str], Sink] = {}
+    for name, queues in vhost.sinks.staged.items():
+        for queue in queues.values():
+            if queue.staging is not None:
+                place = (name, queue.staging.destination)
+                if vhost.sinks.known(name, place[1]) is None and place not in new:
+                    new[place] = Sink(name, place[1])
+    return found + list(new.values())
+
+
+def _of_nobody(vhost: Vhost, sink: Sink) -> list[ClassicQueue]:
+    """Return the staging queues of a sink that never committed."""
+    return [
+        queue
+        for queue in vhost.sinks.staged.get(sink.name, {}).values()
+        if queue.staging is not None and queue.staging.destination == sink.destination
+    ]
 
 
 @final

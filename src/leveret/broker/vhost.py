@@ -13,6 +13,7 @@ from mypy_extensions import i64
 from leveret.broker.arguments import Arguments
 from leveret.broker.binding import Binding
 from leveret.broker.chunked import ChunkedQueue
+from leveret.broker.classic import ClassicQueue
 from leveret.broker.copies import carbon_copies
 from leveret.broker.delayed import DelayedMessages
 from leveret.broker.exchange import Exchange, Routing
@@ -248,6 +249,8 @@ class Vhost(VhostQueues):
         """Put a queue of the right type into the vhost; nothing is journaled or checked."""
         queue = super().make_queue(queue_id, name, durable, exclusive, auto_delete, arguments)
         queue.vhost = self
+        if isinstance(queue, ClassicQueue) and queue.staging is not None:
+            self.sinks.enlist(queue)
         return queue
 
 

@@ -81,7 +81,7 @@ class VhostPolicies(VhostState):
 
     def _policy_changed(self, old: Policy | None, new: Policy | None) -> None:
         """Give each queue and exchange the policy that counts now."""
-        for queue in list(self.queues.values()):
+        for queue in [one for one in self.queues.values() if not one.hidden]:
             found = _after_queue(queue, queue.policy, self.policies, old, new)
             if found is not queue.policy:
                 queue.policy = found
@@ -99,7 +99,7 @@ class VhostPolicies(VhostState):
 
     def _operator_policy_changed(self, old: Policy | None, new: Policy | None) -> None:
         """Give each queue the operator policy that counts now."""
-        for queue in list(self.queues.values()):
+        for queue in [one for one in self.queues.values() if not one.hidden]:
             found = _after_queue(queue, queue.operator_policy, self.operator_policies, old, new)
             if found is not queue.operator_policy:
                 queue.operator_policy = found
@@ -107,7 +107,7 @@ class VhostPolicies(VhostState):
 
     def _govern_queue(self, queue: Queue) -> None:
         """Give a new queue its policies."""
-        if not self.policies and not self.operator_policies:
+        if queue.hidden or (not self.policies and not self.operator_policies):
             return
         queue.policy = _best_for_queue(queue, self.policies)
         queue.operator_policy = _best_for_queue(queue, self.operator_policies)

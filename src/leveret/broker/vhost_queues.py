@@ -20,7 +20,7 @@ from leveret.broker.arguments import (
 from leveret.broker.classic import ClassicQueue
 from leveret.broker.consumer import Consumer
 from leveret.broker.queue import Queue, queue_record
-from leveret.broker.staging import SINK
+from leveret.broker.staging import SINK, staging_record
 from leveret.broker.stream import Stream
 from leveret.broker.turn import Link
 from leveret.broker.vhost_exchanges import VhostExchanges
@@ -128,12 +128,16 @@ class VhostQueues(VhostExchanges):
             self._check_replicated(name, durable, exclusive, auto_delete)
         # One that is not durable is shown and exported like the others.
         queue_id = self.ids.last_queue_id + 1
-        definition = Definition(
-            "queue", queue_record(self.name, name, int(queue_id), auto_delete, arguments)
-        )
+        record = queue_record(self.name, name, int(queue_id), auto_delete, arguments)
+        if SINK in arguments:
+            owner = "" if link is None else link.user
+            record.update(staging_record(owner, self.turn.now_ms))
+        definition = Definition("queue", record)
         queue = self.make_queue(queue_id, name, durable, exclusive, auto_delete, arguments)
         if exclusive:
             queue.owner = link
+        if isinstance(queue, ClassicQueue) and queue.staging is not None and link is not None:
+            queue.staging.owner = link.user
         if queue.recorded:
             self.turn.journal.define_made(definition)
             queue.define_group = self.turn.journal.group

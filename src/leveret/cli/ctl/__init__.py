@@ -11,10 +11,10 @@ from typing import Annotated
 
 import typer
 
-from leveret.cli.ctl import definitions, messages, permissions, policies, users, vhosts
+from leveret.cli.ctl import definitions, messages, permissions, policies, sinks, users, vhosts
 from leveret.cli.ctl.asking import Target
 
-MODULES = (users, vhosts, permissions, policies, definitions, messages)
+MODULES = (users, vhosts, permissions, policies, definitions, messages, sinks)
 
 
 def _target(

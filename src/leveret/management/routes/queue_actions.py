@@ -67,6 +67,8 @@ async def read(request: web.Request) -> web.Response:
 
     The body may hold what the argument `x-browse` may (`position`, `routing-key`, `headers`),
     `count`, and `after` from the answer before this one; the last page has `"after": null`.
+
+    Raises: PreconditionFailed (406) for a staging queue, which nobody consumes from either.
     """
     body = await object_of(request)
     count = number_of(body, "count", 100)
@@ -75,6 +77,10 @@ async def read(request: web.Request) -> web.Response:
         raise PreconditionFailed(f"the field 'count' must be 1 to {MESSAGES_MAX}")
     wanted = {name: body[name] for name in ("position", "routing-key", "headers") if name in body}
     queue = _classic(request)
+    if queue.hidden:
+        raise PreconditionFailed(
+            f"staging queue '{queue.name}' is not browsed: list_sinks shows what is staged"
+        )
     page = browse(queue, browse_filter(wanted, f"queue '{queue.name}'"), after, count)
     items: list[Returned] = []
     size = 0

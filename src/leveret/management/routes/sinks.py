@@ -1,4 +1,7 @@
-"""`GET /api/sinks/{vhost}`: who commits batches, and how far; DELETE forgets one.
+"""`GET /api/sinks/{vhost}`: who commits batches, how far, and what is staged; DELETE forgets one.
+
+A sink is its name and its destination; DELETE forgets all of a name, or the one that the query
+parameter `destination` says.
 
 Who asks over TCP sees and forgets the sinks whose names he may *configure*, as if they were queues.
 """
@@ -34,7 +37,8 @@ async def forget(request: web.Request) -> web.Response:
     name = request.match_info["sink"]
     may_configure(request, name)
     async with request.app[OPERATOR].changing():
-        if not found_vhost(request).sinks.forget(name):
+        destination = request.query.get("destination")
+        if not found_vhost(request).sinks.forget(name, destination):
             raise NotFound
     return web.Response(status=204)
 
@@ -49,14 +53,28 @@ def _may_see(request: web.Request, sink: str) -> bool:
 
 def _row(stats: SinkStats) -> Row:
     """Return a sink; `last` is when it committed last, in ms since 1970."""
+    committed = stats.batch >= 0
     return {
         "sink": stats.name,
+        "destination": stats.destination or None,
         "vhost": stats.vhost,
-        "batch": stats.batch,
-        "last": stats.time_ms,
+        "batch": stats.batch if committed else None,
+        "last": stats.time_ms if committed else None,
         "releasing": stats.releasing,
         "messages": stats.waiting,
-        "message_stats": {"released": stats.released, "unroutable": stats.unroutable},
+        "staging": {
+            "queues": stats.staging_queues,
+            "messages": stats.staged,
+            "message_bytes": stats.staged_bytes,
+            "age_ms": stats.age_ms,
+            "owners": stats.owners,
+        },
+        "message_stats": {
+            "released": stats.released,
+            "unroutable": stats.unroutable,
+            "dropped": stats.dropped,
+            "repeated_commits": stats.repeats,
+        },
     }
 
 

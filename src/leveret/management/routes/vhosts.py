@@ -81,8 +81,9 @@ async def delete_limit(request: web.Request) -> web.Response:
 
 def _row(vhost: Vhost) -> Row:
     """Return a vhost as RabbitMQ shows it."""
-    ready = sum([int(queue.ready_count()) for queue in vhost.queues.values()])
-    unacked = sum([int(queue.unacked_count) for queue in vhost.queues.values()])
+    queues = [queue for queue in vhost.queues.values() if not queue.hidden]
+    ready = sum([int(queue.ready_count()) for queue in queues])
+    unacked = sum([int(queue.unacked_count) for queue in queues])
     metadata = vhost.metadata()
     return {
         "name": vhost.name,

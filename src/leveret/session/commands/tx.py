@@ -110,7 +110,7 @@ def _publish(channel: Channel, publish: TxPublish) -> i64:
         outcome = channel.vhost.stage(message, publish.staging)
     elif queues:
         outcome = channel.vhost.publish(message, queues)
-    if turn.events is not None:
+    if turn.events is not None and publish.staging is None:
         turn.events.published(channel.vhost, message, len(queues))
     if publish.mandatory and not is_reached(queues):
         give_back(channel, message)
