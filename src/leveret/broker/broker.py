@@ -107,6 +107,7 @@ class Broker:
             raise NotFound(f"no vhost '{name}'")
         if vhost.protected:
             raise PreconditionFailed(f"vhost '{name}' is protected from deletion")
+        self.turn.changes += 1
         for link in list(self.links):
             if link.vhost_name == name:
                 link.force(f"vhost '{name}' is deleted")
@@ -171,6 +172,7 @@ class Broker:
         """Return the vhost `name`, made where it is new; nothing is journaled."""
         vhost = self.vhosts.get(name)
         if vhost is None:
+            self.turn.changes += 1
             vhost = Vhost(self.turn, self.ids, name)
             self.vhosts[name] = vhost
         return vhost

@@ -349,6 +349,7 @@ class ClassicQueue(ChunkedQueue):
         """
         if self.staging is not None:
             self.staging.refuse_consumer()
+        self.turn.changes += 1
         self.touch()
         if self.special:
             # All of it: what is got here must not have expired.
@@ -396,6 +397,7 @@ class ClassicQueue(ChunkedQueue):
         retained = self.retained
         if retained is None or self.deleted:
             return 0
+        self.turn.changes += 1
         taken = retained.take_since(timestamp_ms)
         for item in taken:
             if self.recorded and item.message.persistent:
@@ -497,6 +499,7 @@ class ClassicQueue(ChunkedQueue):
         """Drop what waits, here and in the journal."""
         if self.staging is not None:
             self.staging.check_free()
+        self.turn.changes += 1
         dropped = self.ready_count()
         self.tell(PURGED, self.next_number(), None)
         self._let_go_of_ready()

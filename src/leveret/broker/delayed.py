@@ -180,6 +180,7 @@ class DelayedMessages(ChunkedQueue):
         message = self.messages.get(sequence)
         if message is None:
             return False
+        self.turn.changes += 1
         self.buried(sequence, message, False)
         self._arm()
         return True
@@ -187,6 +188,7 @@ class DelayedMessages(ChunkedQueue):
     def purge(self) -> i64:
         """Drop all messages; return their number."""
         dropped = self.ready_count()
+        self.turn.changes += 1
         for sequence, message in list(self.messages.items()):
             self.buried(sequence, message, False)
         self._arm()

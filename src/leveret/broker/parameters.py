@@ -134,6 +134,7 @@ class Parameters:
         key = (vhost_name, component, name)
         if key not in self.values:
             raise NotFound(f"no parameter '{name}' of {component} in vhost '{vhost_name}'")
+        self._turn.changes += 1
         del self.values[key]
         self._turn.journal.delete("parameter", _key_record(vhost_name, component, name))
         known = self.components.get(component)
@@ -197,6 +198,7 @@ class Parameters:
         """Take a global parameter away.  Raises: NotFound (404)."""
         if name not in self.global_values:
             raise NotFound(f"no global parameter '{name}'")
+        self._turn.changes += 1
         del self.global_values[name]
         self._turn.journal.delete("global_parameter", {"name": name})
 

@@ -210,6 +210,7 @@ class Queue(Dispatcher):
         taken = self.single_active or bool(self.consumers)
         if self.exclusive_consumer or (consumer.exclusive and taken):
             raise AccessRefused(f"{where} in exclusive use")
+        self.turn.changes += 1
         self.attach(consumer, where)
         self.consumers.append(consumer)
         self.turns = self.turns.added(consumer)
@@ -219,6 +220,7 @@ class Queue(Dispatcher):
 
     def unsubscribe(self, consumer: Consumer) -> None:
         """Remove a consumer; what it holds unacked stays unacked (behaviour 53)."""
+        self.turn.changes += 1
         place = self.consumers.index(consumer)
         del self.consumers[place]
         self.turns = self.turns.removed(consumer, place)

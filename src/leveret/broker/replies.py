@@ -44,6 +44,7 @@ class Replies:
         """Return the queue of a new address, which is the queue's name."""
         queue = ClassicQueue(turn, queue_id, REPLY_PREFIX + token, False, True, True, {})
         queue.owner = link
+        turn.changes += 1
         self.queues[queue.name] = queue
         return queue
 
@@ -51,6 +52,7 @@ class Replies:
         """Let the address of `queue` lead nowhere; tell whether it was one."""
         if self.queues.get(queue.name) is not queue:
             return False
+        queue.turn.changes += 1
         del self.queues[queue.name]
         queue.deleted = True
         queue.drop()

@@ -328,6 +328,7 @@ class Sinks(Timed):
         for sink in sinks:
             if sink.releases:
                 raise PreconditionFailed(f"sink '{name}' has batches that are not released yet")
+        self.vhost.turn.changes += len(sinks)
         for sink in sinks:
             self._remove(sink)
             place: dict[str, object] = {

@@ -109,9 +109,11 @@ class StreamOffsets(Timed):
         Raises: NotFound (404); PreconditionFailed (406) while somebody reads under that name.
         """
         self._check_unused(name)
-        if self.stored.pop(name, None) is None:
-            raise NotFound(f"no consumer '{name}' of stream '{self.stream.name}'")
         stream = self.stream
+        if name not in self.stored:
+            raise NotFound(f"no consumer '{name}' of stream '{stream.name}'")
+        stream.turn.changes += 1
+        del self.stored[name]
         stream.turn.journal.consumer_offset(stream.queue_id, name.encode(), FORGOTTEN)
 
     def _check_unused(self, name: str) -> None:

@@ -178,6 +178,10 @@ class Turn:
         self.io = IoCounts()
         #: Wall time in ms, set by the shell once per batch; it never goes back or jumps.
         self.now_ms: i64 = 0
+        #: How many changes of the state that clients share began, published messages apart, which
+        #: their connections count.  Who changes it counts before the first step: so one who meets
+        #: an exception that nobody expected knows whether anything may be half done.
+        self.changes: i64 = 0
         self.dispatchers: list[Dispatcher] = []
         self.woken: list[Link] = []
         self.waiters: list[SyncWaiter] = []
@@ -278,6 +282,7 @@ class Turn:
     def bury(self) -> None:
         """Hand the dead letters over; some may push others out of full queues, and so on."""
         while self.dying:
+            self.changes += 1
             dying = self.dying
             self.dying = []
             for letter in dying:

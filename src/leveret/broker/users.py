@@ -213,6 +213,7 @@ class Users:
         Raises: NotFound (404).
         """
         self.get(name)
+        self._turn.changes += 1
         self.restore_deleted_user(name)
         self._turn.journal.delete("user", {"name": name})
         for link in list(self._links):
@@ -241,8 +242,10 @@ class Users:
     def clear_permission(self, user: str, vhost: str) -> None:
         """Let a user into a vhost no more.  Raises: NotFound (404) where he was not."""
         self._check_there(user, vhost)
-        if self.permissions.pop((user, vhost), None) is None:
+        if (user, vhost) not in self.permissions:
             raise NotFound(f"user '{user}' has no permissions in vhost '{vhost}'")
+        self._turn.changes += 1
+        del self.permissions[user, vhost]
         self._turn.journal.delete("permission", {"user": user, "vhost": vhost})
         self._changed(user, vhost)
 

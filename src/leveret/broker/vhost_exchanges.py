@@ -86,6 +86,7 @@ class VhostExchanges(VhostMetadata):
 
     def put_exchange(self, exchange: Exchange) -> None:
         """Put a new exchange into the vhost; nothing is journaled or checked."""
+        self.turn.changes += 1
         exchange.equip(self.turn)
         self.exchanges[exchange.name] = exchange
         self.revision += 1
@@ -150,6 +151,7 @@ class VhostExchanges(VhostMetadata):
         self._drop_exchange(exchange)
 
     def _drop_exchange(self, exchange: Exchange) -> None:
+        self.turn.changes += 1
         exchange.deleted = True
         del self.exchanges[exchange.name]
         self.revision += 1
@@ -248,6 +250,7 @@ class VhostExchanges(VhostMetadata):
         queue = self.queues[destination_name] if to_queue else None
         exchange = None if to_queue else self.exchanges[destination_name]
         binding = Binding(source, queue, exchange, binding_key, arguments)
+        self.turn.changes += 1
         source.add(binding)
         source.bindings[binding.identity] = binding
         if queue is not None:
@@ -304,6 +307,7 @@ class VhostExchanges(VhostMetadata):
         `journaled` is False where the record of an end's delete stands for the binding too.
         """
         source = binding.source
+        self.turn.changes += 1
         if source.bindings.pop(binding.identity, None) is None:
             return
         source.remove(binding)

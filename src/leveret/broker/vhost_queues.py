@@ -175,6 +175,7 @@ class VhostQueues(VhostExchanges):
             queue = ClassicQueue(
                 self.turn, queue_id, name, durable, exclusive, auto_delete, arguments
             )
+        self.turn.changes += 1
         self.queues[name] = queue
         self.revision += 1
         self._govern_queue(queue)
@@ -222,6 +223,7 @@ class VhostQueues(VhostExchanges):
         """Delete `queue` with its bindings; its consumers are told.  Return what waited."""
         if queue.deleted or self.replies.close(queue):
             return 0
+        self.turn.changes += 1
         queue.deleted = True
         waiting = queue.ready_count()
         del self.queues[queue.name]
@@ -247,6 +249,7 @@ class VhostQueues(VhostExchanges):
 
     def dissolve(self) -> None:
         """Let go of all that is in the vhost, because it is deleted; the caller journals that."""
+        self.turn.changes += 1
         self.revision += 1
         self.dissolved = True
         for queue in self.queues.values():

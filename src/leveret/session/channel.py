@@ -374,6 +374,7 @@ class Channel(Outlet):
 
     def abandon_tx(self) -> None:
         """Start an empty transaction; what was to be committed is not."""
+        self.connection.turn.changes += 1
         for publish in self.tx_publishes:
             if publish.commit is not None:
                 publish.commit.unseal()
@@ -391,6 +392,7 @@ class Channel(Outlet):
 
     def release(self) -> None:
         """End the consumers and requeue what is unacked, because the channel ends."""
+        self.connection.turn.changes += 1
         consumers = list(self.consumers.values())
         self.consumers.clear()
         settled = [unacked for tx in self.tx_settles for unacked in tx.unacked]

@@ -5,7 +5,9 @@ clock.  A connection can be *halted*: it parses no more input until what it wait
 sync that a reply depends on, room for output, the end of an alarm).  Everything goes on in order.
 
 Invariants: after `state` is CLOSED nothing is parsed or written; a soft error ends one channel, a
-hard error the connection, and no error ends the broker.
+hard error the connection.  No error that is raised on purpose ends the broker.  Any other exception
+ends the connection with 541 if what met it had changed nothing; else it comes out of `receive` and
+the like as it is, and the broker must not go on.
 """
 
 from __future__ import annotations
@@ -101,6 +103,12 @@ class Connection(Link):
     sent_bytes: i64 = 0
     published: i64 = 0
     confirms_sent: i64 = 0
+    #: A fault of ours that closes the connection when the publishes before it are confirmed.
+    fault: InternalError | None = None
+    # How far things had come when the method or publish at hand began; see `_changed`.
+    published_before: i64 = 0
+    changes_before: i64 = 0
+    journal_before: i64 = 0
 
     def __init__(
         self,
@@ -189,6 +197,7 @@ class Connection(Link):
     def run(self) -> None:
         """Parse what lies in the input until it ends or the connection is halted."""
         while self.halted == 0 and self.state != CLOSED and not self.deaf:
+            self._begin()
             try:
                 if self.state == HEADER_NEXT and not self._take_protocol_header():
                     break
@@ -196,11 +205,51 @@ class Connection(Link):
                 break
             except AmqpError as error:
                 self._fail(error)
-            except Exception as bug:  # noqa: BLE001 - it ends one connection, not the broker
+            except Exception as bug:
                 # Not `error` again: to mypyc a name has one type in a function.
+                if isinstance(bug, MemoryError) or self._changed():
+                    raise
+                # All that was asked for before is whole; this left nothing half done.
                 self.log.append(("error", f"internal error: {bug!r}"))
-                self._fail(InternalError("the broker's log says more"))
+                fault = InternalError("the broker's log says more")
+                fault.class_id, fault.method_id = int(self.fault_class), int(self.fault_method)
+                self._fail_when_answered(fault)
         self._write_confirms()
+
+    def _fail_when_answered(self, fault: InternalError) -> None:
+        """Close for a fault of ours, once what came before it is confirmed as if it had not been.
+
+        Until then nothing more is parsed.
+        """
+        for channel in self.channels.values():
+            if channel.unsynced:
+                self.fault = fault
+                self.halted |= HALT_SYNC
+                self.turn.wait(self, channel.unsynced[-1][0])
+                return
+        self._fail(fault)
+
+    def _begin(self) -> None:
+        """Note how far things have come: a frame of the client's is looked at next."""
+        turn = self.turn
+        self.published_before = self.published
+        self.changes_before = turn.changes
+        self.journal_before = turn.journal.unsynced_bytes
+
+    def _changed(self) -> bool:
+        """Tell whether what is at hand began to change what others see, or wrote to the journal.
+
+        Publishes that lie whole in the input follow each other without `_begin`: they count by
+        themselves (`at_fault`), and all that one of them changes comes after its count.
+        """
+        if self.published != self.published_before:
+            return True
+        if self.fault_class == 60 and self.fault_method == 40:
+            return False
+        turn = self.turn
+        if turn.changes != self.changes_before or turn.journal.in_tx:
+            return True
+        return turn.journal.unsynced_bytes != self.journal_before
 
     def _write_confirms(self) -> None:
         """Tell the publishers what was settled in this batch."""
@@ -234,6 +283,7 @@ class Connection(Link):
             self.fault_channel = None
             self.fault_class = 0
             self.fault_method = 0
+            self._begin()
             if not reader.next():
                 return
             self._frame(reader.kind, reader.channel, reader.start, reader.end)
@@ -353,6 +403,7 @@ class Connection(Link):
         self.fault_channel = channel
         self.fault_class = class_id
         self.fault_method = method_id
+        self.published_before = self.published
 
     def forget_channel(self, channel: Channel) -> None:
         """Let the number of a channel be used again."""
@@ -401,6 +452,13 @@ class Connection(Link):
         if self.held:
             self.out.write(self.held)
             self.held = b""
+        fault = self.fault
+        if fault is not None:
+            self.fault = None
+            self.halted &= ~HALT_SYNC
+            self._fail_when_answered(fault)
+            self.wake()
+            return
         self.resume(HALT_SYNC)
 
     def resume(self, halt: i64) -> None:
@@ -526,6 +584,7 @@ class Connection(Link):
         self.release()
         self.halted &= ~(HALT_SYNC | HALT_ALARM | HALT_LOGIN | HALT_SPILL | HALT_COMMIT)
         self.held = b""
+        self.fault = None
         self.send(
             0,
             ConnectionClose(error.code, error.short_text, error.class_id, error.method_id),

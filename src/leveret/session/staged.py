@@ -33,11 +33,10 @@ def accept_special(channel: Channel, route: Route, properties: bytes, body: byte
     Raises: NotFound (404), AccessRefused (403), PreconditionFailed (406).
     """
     connection = channel.connection
-    route.exchange.published_in += 1
-    connection.published += 1
     if route.commits:
-        _commit(channel, Message(route.address, properties, body, connection.turn.now_ms, False),
-                route.mandatory)  # fmt: skip
+        route.exchange.published_in += 1
+        message = Message(route.address, properties, body, connection.turn.now_ms, False)
+        _commit(channel, message, route.mandatory)
     else:
         _stage(channel, route, properties, body)
 
@@ -52,6 +51,8 @@ def _stage(channel: Channel, route: Route, properties: bytes, body: bytes) -> No
     connection = channel.connection
     judged = judge(channel, properties)
     _check_destination(channel, judged.properties, judged.more_keys)
+    route.exchange.published_in += 1
+    connection.published += 1
     # What is staged is kept whatever its delivery mode is; that counts when it goes on.
     message = Message(
         route.address,
@@ -171,10 +172,13 @@ def _commit(channel: Channel, message: Message, mandatory: bool) -> None:
         if not commit.is_known():
             commit.check()
     except SoftError as error:
+        channel.connection.published += 1
         if channel.mode != CONFIRM:
             raise
         refuse(channel, message, mandatory, error)
         return
+    # From here on its queues are sealed.
+    channel.connection.published += 1
     if commit.is_known() or commit.begin():
         refusal = commit.finish()
         if refusal is not None:

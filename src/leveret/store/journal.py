@@ -299,6 +299,11 @@ class Journal:
 
     # -- groups ------------------------------------------------------------------------------------
 
+    @property
+    def in_tx(self) -> bool:
+        """Tell whether a transaction's record is open."""
+        return self._in_tx
+
     def has_records(self) -> bool:
         """Tell whether anything waits to be sealed."""
         return self._records > 0 or self._ack_queue >= 0 or len(self._acks) > RECORD_HEAD_BYTES

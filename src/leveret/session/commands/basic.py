@@ -69,6 +69,7 @@ def _settle(channel: Channel, tag: i64, multiple: bool, outcome: i64) -> None:
 
     Raises: PreconditionFailed (406) for a tag that names nothing.
     """
+    channel.connection.turn.changes += 1
     if multiple and tag == 0:
         settled = channel.unacked.take_all()
     elif multiple:
@@ -219,6 +220,7 @@ def _recover(channel: Channel, method: BasicRecover | BasicRecoverAsync) -> None
     """Requeue all that is unacked on the channel (behaviour 60)."""
     if not method.requeue:
         raise NotImplementedFault("requeue=false")
+    channel.connection.turn.changes += 1
     channel.requeue(channel.unacked.take_all())
     if isinstance(method, BasicRecover):
         channel.connection.send(channel.number, BasicRecoverOk())

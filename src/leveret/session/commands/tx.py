@@ -62,6 +62,7 @@ def _commit(channel: Channel) -> None:
     journal = turn.journal
     publishes = channel.tx_publishes
     settles = channel.tx_settles
+    turn.changes += 1
     channel.end_tx()
     outcome: i64 = 0
     journal.begin_tx()
