@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import difflib
 import os
-import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -40,6 +39,7 @@ from pydantic_settings import (
 )
 
 from leveret import limits
+from leveret.sizes import read_size
 
 #: What a variable of the environment begins with.
 ENVIRONMENT_PREFIX: Final = "LEVERET_"
@@ -60,15 +60,9 @@ MANAGEMENT_SOCKET: Final = "management.sock"
 MEMORY_SHARE: Final = 0.4
 
 _CGROUP_MEMORY: Final = Path("/sys/fs/cgroup/memory.max")
-_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]i?b|b)?", re.IGNORECASE)
 
 #: pydantic's note that a computed default could not be computed because another value is wrong.
 _FOLLOWS: Final = "default_factory_not_called"
-_UNITS: Final = {
-    "b": 1,
-    **{f"{letter}b": 1000**power for power, letter in enumerate("kmgt", 1)},
-    **{f"{letter}ib": 1024**power for power, letter in enumerate("kmgt", 1)},
-}
 
 
 class ConfigError(Exception):
@@ -79,10 +73,7 @@ def _size(value: object) -> object:
     """Return the bytes that a text such as `512 MiB` means; other values as they are."""
     if not isinstance(value, str):
         return value
-    found = _SIZE.fullmatch(value.strip())
-    if found is None:
-        raise ValueError("a size is a number of bytes, or one with a unit such as 512MiB")
-    return int(float(found[1]) * _UNITS[(found[2] or "b").lower()])
+    return read_size(value)
 
 
 def _names(value: object) -> object:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from broker_process import BrokerProcess
-from command_process import Command
+from command_process import Command, run_leveret
 from leveret.cli import exits
+from leveret.client import BasicProperties, blocking
+
+DELAYED = {"x-delayed-type": "fanout"}
 
 
 def test_queues_are_listed_as_a_table(leveret: Command, queue: str) -> None:
@@ -92,3 +96,41 @@ def test_the_brokers_own_settings_file_leads_to_it(
 @pytest.mark.parametrize("form", ["table", "tsv", "json"])
 def test_an_empty_listing_is_no_failure(leveret: Command, form: str) -> None:
     assert leveret("list", "connections", "--format", form).returncode == 0
+
+
+def test_the_broker_is_named_anywhere_on_the_line(broker: BrokerProcess) -> None:
+    where = ["--data-dir", str(broker.data_dir)]
+    for line in (
+        [*where, "list", "exchanges", "name"],
+        ["list", *where, "exchanges", "name"],
+        ["list", "exchanges", *where, "name"],
+        ["list", "exchanges", "name", f"--data-dir={broker.data_dir}"],
+        [*where, "ctl", "list_vhosts"],
+        ["ctl", *where, "list_vhosts"],
+        ["ctl", "list_vhosts", *where],
+        [*where, "store", "check", "--running"],
+        ["store", "check", "--running", *where],
+        ["store", "check", "--running", str(broker.data_dir)],
+        [*where, "--uri", broker.uri, "declare", "queue", "named-anywhere"],
+        ["--uri", broker.uri, "get", "named-anywhere"],
+    ):
+        done = run_leveret(*line)
+        assert done.returncode == (1 if "get" in line else 0), (line, done.stderr)
+    # Nearer to the command wins, and behind -- nothing is an option.
+    assert run_leveret("--data-dir", "/nowhere", "list", "exchanges", *where).returncode == 0
+    refused = run_leveret(*where, "ctl", "delete_vhost", "--", "--data-dir")
+    assert refused.returncode == 65
+
+
+def test_times_are_times(leveret: Command, broker: BrokerProcess) -> None:
+    with blocking.connect(broker.uri) as connection:
+        channel = connection.channel()
+        channel.exchange_declare("timed", "x-delayed-message", arguments=DELAYED)
+        channel.confirm_select()
+        properties = BasicProperties(headers={"x-delay": 3_600_000})
+        channel.publish(b"later", "timed", "", properties)
+        listed = leveret("list", "connections", "connected_at", "--format", "json")
+        delayed = leveret("ctl", "list_delayed", "timed", "--format", "json")
+    began = datetime.fromisoformat(json.loads(listed.stdout)[0]["connected_at"])
+    due = datetime.fromisoformat(json.loads(delayed.stdout)[0]["due"])
+    assert timedelta(0) <= due - began - timedelta(hours=1) < timedelta(hours=1)

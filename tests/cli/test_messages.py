@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from command_process import Command
 from leveret.cli import exits
+from leveret.client import BasicProperties, blocking
 
 
 def test_what_is_published_is_got(leveret: Command, queue: str) -> None:
@@ -144,3 +149,68 @@ def test_a_queue_that_differs_is_refused(leveret: Command, queue: str) -> None:
 def test_a_wrong_login_is_refused(leveret: Command, queue: str) -> None:
     refused = leveret("get", queue, "--uri", "amqp://127.0.0.1:1")
     assert refused.returncode == exits.UNAVAILABLE
+
+
+@pytest.mark.parametrize("reader", ["head -n 3", "sed 3q"])
+@pytest.mark.parametrize("taker", ["consume", "get --count 200"])
+def test_what_the_reader_of_a_pipe_did_not_take_stays(
+    leveret: Command, queue: str, reader: str, taker: str
+) -> None:
+    leveret("publish", queue, "--lines", stdin=b"".join(b"%d\n" % n for n in range(200)))
+    command = f"{sys.executable} -m leveret {taker} {shlex.quote(queue)} | {reader}"
+    ran = subprocess.run(
+        ["sh", "-c", command],
+        env=os.environ | {"LEVERET_URI": leveret.broker.uri},
+        capture_output=True,
+        timeout=60,
+    )
+    assert (ran.stdout, ran.stderr) == (b"0\n1\n2\n", b"")
+    left = leveret("get", queue, "--count", "500").stdout.split()
+    assert left == [b"%d" % n for n in range(3, 200)]
+
+
+def test_a_number_that_json_has_not_is_null(leveret: Command, queue: str) -> None:
+    numbers = {"a": float("nan"), "b": float("inf"), "c": [float("-inf"), 1.5]}
+    with blocking.connect(leveret.broker.uri) as connection:
+        channel = connection.channel()
+        channel.confirm_select()
+        properties = BasicProperties(headers=dict(numbers))
+        for _ in range(2):
+            channel.publish(b"", routing_key=queue, properties=properties)
+    browsed = leveret("ctl", "browse_queue", queue, "--count", "1").stdout
+    got = leveret("get", queue, "--format", "json").stdout
+    consumed = leveret("consume", queue, "--count", "1", "--format", "json").stdout
+    for shown in (browsed, got, consumed):
+        headers = json.loads(shown, parse_constant=pytest.fail)["properties"]["headers"]
+        assert headers == {"a": None, "b": None, "c": [None, 1.5]}
+
+
+def test_the_command_and_the_client_make_the_same_queues_durable(leveret: Command) -> None:
+    for name, kind in (("a", "queue"), ("b", "exchange")):
+        assert leveret("declare", kind, f"default-{name}").returncode == 0
+    with blocking.connect(leveret.broker.uri) as connection:
+        channel = connection.channel()
+        # What is there already and differs would be refused (406).
+        channel.queue_declare("default-a")
+        channel.exchange_declare("default-b")
+        channel.queue_declare("default-exclusive", exclusive=True)
+        listed = leveret("list", "queues", "name", "durable", "--format", "json")
+    durable = {row["name"]: row["durable"] for row in json.loads(listed.stdout)}
+    assert durable["default-a"] is True
+    assert durable["default-exclusive"] is False
+
+
+@pytest.mark.parametrize(("size", "bytes_kept"), [("5kB", 5000), ("2 MiB", 2**21), ("17", 17)])
+def test_sizes_have_units(leveret: Command, size: str, bytes_kept: int) -> None:
+    name = f"sized-{bytes_kept}"
+    assert leveret("declare", "stream", name, "--max-bytes", size).returncode == 0
+    columns = leveret("list", "queues", "name", "arguments", "--format", "json")
+    arguments = {row["name"]: row["arguments"] for row in json.loads(columns.stdout)}
+    assert arguments[name]["x-max-length-bytes"] == bytes_kept
+
+
+@pytest.mark.parametrize("size", ["much", "-1", "5 parsecs", ""])
+def test_a_size_that_is_none_is_refused(leveret: Command, size: str) -> None:
+    refused = leveret("declare", "stream", "sized", "--max-bytes", size)
+    assert refused.returncode == 64
+    assert b"a size is a number of bytes, or one with a unit such as 512MiB" in refused.stderr

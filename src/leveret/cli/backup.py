@@ -28,8 +28,7 @@ from leveret import __version__
 from leveret.cli import exits
 from leveret.cli.backup_files import FOLDERS, Copier, Manifest, make_folders, sync_folders
 from leveret.cli.backup_hold import Hold, NoBroker
-from leveret.cli.listing import Config, DataDir
-from leveret.config import ConfigError, Settings, load
+from leveret.cli.place import Config, DataDir, read_settings
 from leveret.store.disk import DiskLocked, ReadDisk, StorageFailure
 from leveret.store.format import FORMAT_PATH, look_at_format
 from leveret.store.journal_files import journal_number
@@ -68,15 +67,6 @@ def backup(
     seconds = time.monotonic() - began
     typer.echo(f"{to}: {len(manifest.files)} files, {size} bytes in {seconds:.1f} s")
     return exits.OK
-
-
-def read_settings(data_dir: Path | None, config: Path | None) -> Settings:
-    """Return the settings of the broker that is meant.  Raises: Failure."""
-    flags = {"data_dir": data_dir, "config_file": config}
-    try:
-        return load({name: value for name, value in flags.items() if value is not None})
-    except ConfigError as error:
-        raise exits.Failure(str(error), exits.CONFIG) from None
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from leveret.cli import options
-from leveret.cli.messages import Format, print_message
+from leveret.cli.messages import Format, printing
 
 
 def consume(
@@ -52,18 +52,18 @@ def consume(
     form: Format = "body",
     uri: options.Uri = options.DEFAULT_URI,
 ) -> None:
-    """Print messages and ack each after it is printed; end by SIGINT, --count or --timeout."""
+    """Print messages and ack each that was read; end by SIGINT, --count, --timeout or `| head`."""
     from leveret.cli.connecting import open_channel
 
     arguments = _stream_arguments(offset, name, value or [], key or [])
     with open_channel(uri) as (_, channel):
         channel.qos(min(prefetch, count) if count else prefetch)
         consumer = channel.consume(queue, arguments=arguments, inactivity_timeout=timeout or None)
-        with consumer:
-            for printed, message in enumerate(consumer, 1):
-                print_message(message, form)
+        with consumer, printing() as printed:
+            for number, message in enumerate(consumer, 1):
+                printed(message, form)
                 message.ack()
-                if printed == count:
+                if number == count:
                     break
 
 

@@ -45,7 +45,12 @@ def queue(
 
 def stream(
     name: Name,
-    max_bytes: Annotated[int, typer.Option(min=0, help="Bytes that it keeps; 0: no limit.")] = 0,
+    max_bytes: Annotated[
+        int,
+        options.size_option(
+            "--max-bytes", help_text="How much it keeps, such as 5GB; 0: no limit."
+        ),
+    ] = 0,
     max_age: Annotated[
         str, typer.Option(metavar="AGE", help="How long it keeps messages: 7D, 12h, 30m, 45s.")
     ] = "",
@@ -63,7 +68,10 @@ def super_stream(
         int, typer.Option("--partitions", "-p", min=1, help="How many streams it is made of.")
     ] = 3,
     max_bytes: Annotated[
-        int, typer.Option(min=0, help="Bytes that each partition keeps; 0: no limit.")
+        int,
+        options.size_option(
+            "--max-bytes", help_text="How much each partition keeps, such as 5GB; 0: no limit."
+        ),
     ] = 0,
     max_age: Annotated[
         str, typer.Option(metavar="AGE", help="How long it keeps messages: 7D, 12h, 30m, 45s.")

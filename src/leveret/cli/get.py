@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from leveret.cli import exits, options
-from leveret.cli.messages import Format, print_message
+from leveret.cli.messages import Format, printing
 
 
 def get(
@@ -24,14 +24,15 @@ def get(
 
     taken = 0
     with open_channel(uri) as (_, channel):
-        while taken < count:
-            message = channel.get(queue)
-            if message is None:
-                break
-            taken += 1
-            print_message(message, form)
-            if not requeue:
-                message.ack()
+        with printing() as printed:
+            while taken < count:
+                message = channel.get(queue)
+                if message is None:
+                    break
+                taken += 1
+                printed(message, form)
+                if not requeue:
+                    message.ack()
         if requeue and taken:
             # All at once, at the end: given back sooner, the first would be got again.
             channel.nack(multiple=True, requeue=True)

@@ -5,13 +5,13 @@ No password is needed: the socket lets in only the user who runs the broker.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Final, Literal
 from urllib.parse import quote
 
 import typer
 
 from leveret.cli import exits
+from leveret.cli.place import Config, DataDir, PlaceGroup, find_socket
 
 #: The columns that are shown unless others are asked for.
 COLUMNS: Final = {
@@ -33,65 +33,53 @@ Columns = Annotated[
     typer.Argument(metavar="[COLUMN]...", help="Fields to show, such as message_stats.publish."),
 ]
 VhostOption = Annotated[str, typer.Option("--vhost", "-p", help="Only this vhost's.")]
-DataDir = Annotated[
-    Path | None,
-    typer.Option("--data-dir", metavar="PATH", help="The broker's data directory."),
-]
-Config = Annotated[
-    Path | None, typer.Option("--config", metavar="PATH", help="The broker's settings file.")
-]
 Format = Annotated[Literal["table", "json", "tsv"], typer.Option("--format", help="How to print.")]
 
 
 def queues(
+    context: typer.Context,
     columns: Columns = None,
     vhost: VhostOption = "",
-    data_dir: DataDir = None,
-    config: Config = None,
     form: Format = "table",
 ) -> None:
     """List queues and streams."""
-    _list("queues", columns, vhost, data_dir, config, form)
+    _list(context, "queues", columns, vhost, form)
 
 
 def exchanges(
+    context: typer.Context,
     columns: Columns = None,
     vhost: VhostOption = "",
-    data_dir: DataDir = None,
-    config: Config = None,
     form: Format = "table",
 ) -> None:
     """List exchanges; the default exchange has no name."""
-    _list("exchanges", columns, vhost, data_dir, config, form)
+    _list(context, "exchanges", columns, vhost, form)
 
 
 def bindings(
+    context: typer.Context,
     columns: Columns = None,
     vhost: VhostOption = "",
-    data_dir: DataDir = None,
-    config: Config = None,
     form: Format = "table",
 ) -> None:
     """List bindings, also those of each queue to the default exchange."""
-    _list("bindings", columns, vhost, data_dir, config, form)
+    _list(context, "bindings", columns, vhost, form)
 
 
 def connections(
+    context: typer.Context,
     columns: Columns = None,
-    data_dir: DataDir = None,
-    config: Config = None,
     form: Format = "table",
 ) -> None:
     """List client connections."""
-    _list("connections", columns, "", data_dir, config, form)
+    _list(context, "connections", columns, "", form)
 
 
 def _list(
+    context: typer.Context,
     what: str,
     columns: list[str] | None,
     vhost: str,
-    data_dir: Path | None,
-    config: Path | None,
     form: Literal["table", "json", "tsv"],
 ) -> None:
     """Ask for a listing and print it.  Raises: Failure."""
@@ -99,7 +87,7 @@ def _list(
     from leveret.cli.rows import print_rows
 
     where = f"/{quote(vhost, safe='')}" if vhost else ""
-    found = get_json(find_socket(data_dir, config), f"/api/{what}{where}")
+    found = get_json(find_socket(*context.obj), f"/api/{what}{where}")
     if not isinstance(found, list):
         raise exits.Failure("the broker's answer is no listing", exits.PROTOCOL)
     # JSON shows everything unless less is asked for.
@@ -107,26 +95,20 @@ def _list(
     print_rows(found, chosen, form)
 
 
-def find_socket(data_dir: Path | None, config: Path | None) -> Path:
-    """Return the broker's socket, by the same settings as its own.  Raises: Failure."""
-    from leveret.config import ConfigError, load
-
-    flags = {"data_dir": data_dir, "config_file": config}
-    try:
-        settings = load({name: value for name, value in flags.items() if value is not None})
-    except ConfigError as error:
-        raise exits.Failure(str(error), exits.CONFIG) from None
-    return settings.management_socket
+def _where(context: typer.Context, data_dir: DataDir = None, config: Config = None) -> None:
+    """List queues, exchanges, bindings or connections of a broker on this machine."""
+    context.obj = (data_dir, config)
 
 
 def app() -> typer.Typer:
     """Return the group."""
     made = typer.Typer(
-        help="List queues, exchanges, bindings or connections of a broker on this machine.",
+        cls=PlaceGroup,
         rich_markup_mode=None,
         add_completion=False,
         no_args_is_help=True,
     )
+    made.callback()(_where)
     for command in (queues, exchanges, bindings, connections):
         made.command()(command)
     return made

@@ -5,10 +5,13 @@ from __future__ import annotations
 import base64
 import json
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Annotated, Literal
 
 import typer
 
+from leveret.cli.pipe import OutputPipe, leave_broken_pipe
 from leveret.client.message import Message
 from leveret.management.fields import plain
 from leveret.wire.properties import BasicProperties
@@ -19,12 +22,25 @@ Format = Annotated[
 ]
 
 
-def print_message(message: Message, form: Literal["body", "json"]) -> None:
-    """Print a message and flush, so that a reader of a pipe sees it at once."""
-    out = sys.stdout.buffer
-    out.write(message.body if form == "body" else as_json(message).encode())
-    out.write(b"\n")
-    out.flush()
+@contextmanager
+def printing() -> Iterator[Callable[[Message, Literal["body", "json"]], None]]:
+    """Give a function that prints a message and returns when it was read.
+
+    What follows in the block ends quietly, with no message more, when the reader is gone.
+    """
+    pipe = OutputPipe()
+
+    def printed(message: Message, form: Literal["body", "json"]) -> None:
+        out = sys.stdout.buffer
+        out.write(message.body if form == "body" else as_json(message).encode())
+        out.write(b"\n")
+        out.flush()
+        pipe.wait_until_read()
+
+    try:
+        yield printed
+    except BrokenPipeError:
+        leave_broken_pipe()
 
 
 def as_json(message: Message) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from leveret.cli import exits
+from leveret.sizes import read_size
 
 if TYPE_CHECKING:
     from leveret.client.uri import Parameters
@@ -25,6 +26,21 @@ Uri = Annotated[
         metavar="URI",
     ),
 ]
+
+
+def _size(given: str | int) -> int:
+    """Return the bytes that a text means; a default is a number.  Raises: BadParameter."""
+    if isinstance(given, int):
+        return given
+    try:
+        return read_size(given)
+    except ValueError as error:
+        raise typer.BadParameter(f"{given!r}: {error}") from None
+
+
+def size_option(*names: str, help_text: str) -> Any:
+    """Return an option that takes a size, with or without a unit."""
+    return typer.Option(*names, parser=_size, metavar="SIZE", help=help_text)
 
 
 def read_uri(uri: str) -> Parameters:

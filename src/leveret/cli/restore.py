@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from leveret.cli import exits
-from leveret.cli.backup import failing, progress, read_settings
+from leveret.cli.backup import failing, progress
 from leveret.cli.backup_files import (
     FOLDERS,
     Copied,
@@ -19,7 +19,7 @@ from leveret.cli.backup_files import (
     sync_folder,
     sync_folders,
 )
-from leveret.cli.listing import Config, DataDir
+from leveret.cli.place import Config, DataDir, read_settings
 from leveret.store.disk import RealDisk
 from leveret.store.format import FORMAT_PATH
 from leveret.store.recovery import LOCK_PATH

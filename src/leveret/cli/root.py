@@ -7,6 +7,7 @@ for; a failure is told in lines on standard error, never by a traceback.
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Iterator, MutableMapping, Sequence
 from typing import Any, Final, cast
@@ -156,11 +157,38 @@ def _print_version(asked: bool) -> None:
 
 @app.callback()
 def _root(
-    version: bool = typer.Option(
+    context: typer.Context,
+    _version: bool = typer.Option(
         False, "--version", callback=_print_version, is_eager=True, help="Print version and build."
+    ),
+    data_dir: str = typer.Option(
+        "", metavar="PATH", help="The broker's data directory, for every command that needs it."
+    ),
+    config: str = typer.Option(
+        "", metavar="PATH", help="The broker's settings file, for every command that needs it."
+    ),
+    uri: str = typer.Option(
+        "", "--uri", "-U", metavar="URI", help="The broker, for every command that connects."
     ),
 ) -> None:
     """Leveret, an AMQP 0-9-1 message broker whose streams are tables to Spark."""
+    given = {"LEVERET_DATA_DIR": data_dir, "LEVERET_CONFIG_FILE": config, "LEVERET_URI": uri}
+    for variable, value in given.items():
+        if value:
+            _set_variable(context, variable, value)
+
+
+def _set_variable(context: typer.Context, name: str, value: str) -> None:
+    """Have an option before the command count as its variable of the environment, until the end."""
+    before = os.environ.get(name)
+    os.environ[name] = value
+
+    def put_back() -> None:
+        os.environ.pop(name)
+        if before is not None:
+            os.environ[name] = before
+
+    context.call_on_close(put_back)
 
 
 def main() -> None:

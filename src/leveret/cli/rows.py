@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Literal
 
 import typer
@@ -18,11 +19,16 @@ _ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
 _PIPE_COLUMNS = 100_000
 
+#: The fields of the HTTP API that are times in ms since 1970.
+_TIMES = {"connected_at", "due", "timestamp"}
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
 
 def print_rows(
     rows: Sequence[Row], columns: Sequence[str] | None, form: Literal["table", "json", "tsv"]
 ) -> None:
     """Print `columns` of all rows, or all that they hold.  Raises: Failure."""
+    rows = [with_times(row) for row in rows]
     chosen = columns or list(rows[0] if rows else ())
     for column in chosen:
         if rows and not any(holds(row, column) for row in rows):
@@ -36,6 +42,22 @@ def print_rows(
             typer.echo("\t".join(text(field(row, c)).translate(_ESCAPES) for c in chosen))
     else:
         _print_table(rows, chosen)
+
+
+def with_times(row: Row) -> Row:
+    """Return a row of the HTTP API with its times as ISO 8601, where it has ms since 1970."""
+    return {name: _time(value) if name in _TIMES else value for name, value in row.items()}
+
+
+def _time(ms: object) -> object:
+    """Return a time as `2026-11-22T18:00:00.000Z`; as it is where it lies beyond the calendar."""
+    if not isinstance(ms, int):
+        return ms
+    try:
+        time = _EPOCH + timedelta(milliseconds=ms)
+    except OverflowError:
+        return ms
+    return time.isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
 
 
 def holds(row: Row, column: str) -> bool:

@@ -11,8 +11,12 @@ from typing import Annotated
 import typer
 
 from leveret.cli import exits
+from leveret.cli.place import Config, DataDir, PlaceGroup, read_settings
 
-Directory = Annotated[Path, typer.Argument(metavar="DIR", help="The data directory.")]
+Directory = Annotated[
+    Path | None,
+    typer.Argument(metavar="[DIR]", help="The data directory; else that of the settings."),
+]
 Uuid = Annotated[
     str,
     typer.Option("--uuid", metavar="HEX", help="The store's uuid, where nothing there tells it."),
@@ -23,7 +27,8 @@ Running = Annotated[
 
 
 def check(
-    directory: Directory,
+    context: typer.Context,
+    directory: Directory = None,
     running: Running = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     uuid: Uuid = "",
@@ -36,6 +41,7 @@ def check(
     from leveret.cli.store_work import held, open_store, read_uuid, readable, run_survey
     from leveret.store.survey import Survey
 
+    directory = directory or _directory(context)
     with readable(), held(directory, running=running) as beat:
         disk = open_store(directory, locked=not running)
         survey = Survey(disk, uuid=read_uuid(uuid))
@@ -49,8 +55,9 @@ def check(
 
 
 def salvage(
-    directory: Directory,
+    context: typer.Context,
     to: Annotated[Path, typer.Option("--to", metavar="NEW", help="The new directory.")],
+    directory: Directory = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     uuid: Uuid = "",
 ) -> int:
@@ -63,6 +70,7 @@ def salvage(
     from leveret.store.salvage import Salvage
     from leveret.store.survey import Survey
 
+    directory = directory or _directory(context)
     if to.exists() and (not to.is_dir() or any(to.iterdir())):
         raise exits.Failure(f"{to} is there and not an empty directory", exits.USAGE)
     with readable():
@@ -85,7 +93,8 @@ def salvage(
 
 
 def dump(
-    directory: Directory,
+    context: typer.Context,
+    directory: Directory = None,
     journal: Annotated[bool, typer.Option("--journal", help="The journal.")] = False,
     state: Annotated[bool, typer.Option("--state", help="The snapshots.")] = False,
     segments: Annotated[bool, typer.Option("--segments", help="The chunks.")] = False,
@@ -103,6 +112,7 @@ def dump(
     from leveret.cli.store_dump import print_dump
     from leveret.cli.store_work import open_store, read_uuid, readable
 
+    directory = directory or _directory(context)
     everything = not (journal or state or segments)
     parts = [
         name
@@ -116,14 +126,25 @@ def dump(
     return exits.OK
 
 
+def _where(context: typer.Context, data_dir: DataDir = None, config: Config = None) -> None:
+    """Check, salvage or print a data directory."""
+    context.obj = (data_dir, config)
+
+
+def _directory(context: typer.Context) -> Path:
+    """Return the data directory of the settings.  Raises: Failure."""
+    return read_settings(*context.obj).data_dir
+
+
 def app() -> typer.Typer:
     """Return the group."""
     made = typer.Typer(
-        help="Check, salvage or print a data directory.",
+        cls=PlaceGroup,
         rich_markup_mode=None,
         add_completion=False,
         no_args_is_help=True,
     )
+    made.callback()(_where)
     for command in (check, salvage, dump):
         made.command()(command)
     return made

@@ -81,16 +81,16 @@ def _table(arguments: Mapping[str, object] | None) -> dict[str, object]:
 def queue_declare(
     queue: str,
     passive: bool,
-    durable: bool,
+    durable: bool | None,
     exclusive: bool,
     auto_delete: bool,
     arguments: Mapping[str, object] | None,
 ) -> Request[DeclareOk]:
-    """Declare a queue."""
+    """Declare a queue; without `durable` it is so unless it is exclusive."""
     method = QueueDeclare(
         queue=checked("queue", queue),
         passive=passive,
-        durable=durable,
+        durable=not exclusive if durable is None else durable,
         exclusive=exclusive,
         auto_delete=auto_delete,
         arguments=_table(arguments),

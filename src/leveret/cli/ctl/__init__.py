@@ -6,34 +6,25 @@ command takes a password to log in with.  The commands lie in a file for each co
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
-
 import typer
 
 from leveret.cli.ctl import definitions, messages, permissions, policies, sinks, users, vhosts
 from leveret.cli.ctl.asking import Target
+from leveret.cli.place import Config, DataDir, PlaceGroup
 
 MODULES = (users, vhosts, permissions, policies, definitions, messages, sinks)
 
 
-def _target(
-    context: typer.Context,
-    data_dir: Annotated[
-        Path | None,
-        typer.Option("--data-dir", metavar="PATH", help="The broker's data directory."),
-    ] = None,
-    config: Annotated[
-        Path | None, typer.Option("--config", metavar="PATH", help="The broker's settings file.")
-    ] = None,
-) -> None:
+def _target(context: typer.Context, data_dir: DataDir = None, config: Config = None) -> None:
     """Operate a broker on this machine, in rabbitmqctl's words."""
     context.obj = Target(data_dir, config)
 
 
 def app() -> typer.Typer:
     """Return the group."""
-    made = typer.Typer(rich_markup_mode=None, add_completion=False, no_args_is_help=True)
+    made = typer.Typer(
+        cls=PlaceGroup, rich_markup_mode=None, add_completion=False, no_args_is_help=True
+    )
     made.callback()(_target)
     for module in MODULES:
         for command in module.COMMANDS:

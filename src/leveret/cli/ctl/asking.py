@@ -13,7 +13,7 @@ from urllib.parse import quote
 import typer
 
 from leveret.cli import exits
-from leveret.cli.listing import find_socket
+from leveret.cli.place import find_socket
 
 Vhost = Annotated[str, typer.Option("--vhost", "-p", help="The vhost.")]
 Format = Annotated[Literal["table", "json", "tsv"], typer.Option("--format", help="How to print.")]

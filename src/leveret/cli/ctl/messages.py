@@ -10,6 +10,7 @@ import typer
 
 from leveret.cli import exits
 from leveret.cli.ctl.asking import Format, Vhost, json_of, target
+from leveret.cli.rows import with_times
 
 Queue = Annotated[str, typer.Argument(metavar="QUEUE")]
 
@@ -64,7 +65,7 @@ def browse_queue(
         found = target(context).ask("POST", "queues", vhost, queue, "browse", body=body)
         assert isinstance(found, dict)
         for row in found["items"]:
-            typer.echo(json.dumps(row, ensure_ascii=False))
+            typer.echo(json.dumps(with_times(row), ensure_ascii=False))
         left -= len(found["items"])
         if found["after"] is None:
             return
@@ -77,7 +78,7 @@ Exchange = Annotated[str, typer.Argument(metavar="EXCHANGE")]
 def list_delayed(
     context: typer.Context, exchange: Exchange, vhost: Vhost = "/", form: Format = "table"
 ) -> None:
-    """List the messages that a delayed exchange holds, with their ids; times are ms since 1970."""
+    """List the messages that a delayed exchange holds, with their ids and when they are due."""
     columns = ("id", "due", "exchange", "routing_key", "bytes", "persistent")
     target(context).show(form, columns, "exchanges", vhost, exchange, "delayed")
 

@@ -6,9 +6,11 @@ from typing import Annotated
 
 import typer
 
+from leveret.cli import options
+
 Uri = Annotated[
     str,
-    typer.Option("-h", "--uri", envvar="LEVERET_URI", metavar="URI", help="The broker."),
+    typer.Option("-h", "-U", "--uri", envvar="LEVERET_URI", metavar="URI", help="The broker."),
 ]
 Producers = Annotated[
     int, typer.Option("-x", "--producers", min=0, help="Connections that publish.")
@@ -16,7 +18,9 @@ Producers = Annotated[
 Consumers = Annotated[
     int, typer.Option("-y", "--consumers", min=0, help="Connections that consume.")
 ]
-Size = Annotated[int, typer.Option("-s", "--size", min=0, help="Bytes of a body.")]
+Size = Annotated[
+    int, options.size_option("-s", "--size", help_text="How large a body is, such as 16 or 1KiB.")
+]
 Confirm = Annotated[
     int,
     typer.Option(

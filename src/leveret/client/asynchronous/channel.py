@@ -70,12 +70,14 @@ class Channel(ShellChannel):
         queue: str = "",
         *,
         passive: bool = False,
-        durable: bool = False,
+        durable: bool | None = None,
         exclusive: bool = False,
         auto_delete: bool = False,
         arguments: Mapping[str, object] | None = None,
     ) -> DeclareOk:
         """Create a queue, or with `passive` check that it is there.
+
+        It is durable unless it is exclusive, or `durable` says otherwise.
 
         Raises: NotFound (404), ResourceLocked (405), PreconditionFailed (406), AccessRefused (403).
         """
@@ -118,7 +120,7 @@ class Channel(ShellChannel):
         exchange_type: str = "direct",
         *,
         passive: bool = False,
-        durable: bool = False,
+        durable: bool = True,
         auto_delete: bool = False,
         internal: bool = False,
         arguments: Mapping[str, object] | None = None,

@@ -1,0 +1,24 @@
+"""Sizes as people write them: a number of bytes, or one with a unit (`512 MiB`, `1.5GB`)."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]i?b|b)?", re.IGNORECASE)
+_UNITS: Final = {
+    "b": 1,
+    **{f"{letter}b": 1000**power for power, letter in enumerate("kmgt", 1)},
+    **{f"{letter}ib": 1024**power for power, letter in enumerate("kmgt", 1)},
+}
+
+
+def read_size(text: str) -> int:
+    """Return the bytes that a text means: kB, MB, GB, TB are powers of 1000, KiB … of 1024.
+
+    Raises: ValueError.
+    """
+    found = _SIZE.fullmatch(text.strip())
+    if found is None:
+        raise ValueError("a size is a number of bytes, or one with a unit such as 512MiB")
+    return int(float(found[1]) * _UNITS[(found[2] or "b").lower()])
