@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -23,6 +24,21 @@ def demo(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+def test_every_row_proves_something_without_any_logs_of_the_users() -> None:
+    """The shipped lines reach every queue, so that no check is of nothing."""
+    result = demo()
+    assert result.returncode == 0, result.stdout + result.stderr
+    first, *_ = result.stdout.splitlines()
+    assert re.fullmatch(r"this takes .+, and up to \d+ MB of disk in /\S+", first)
+    counts = dict(
+        re.findall(r"^ok +(\S+): its lines and no others\D+([\d,]+)", result.stdout, re.MULTILINE)
+    )
+    assert set(counts) == {"alerts", "warnings", "unrated", "only-access", "audit"}
+    assert all(int(count.replace(",", "")) > 0 for count in counts.values())
+    place = Path(first.split()[-1])
+    assert not place.exists(), "nothing is left where there is no report"
+
+
 @pytest.mark.parametrize("count", [1, 3000])
 def test_every_line_comes_through_the_crash(tmp_path: Path, count: int) -> None:
     lines = [b"n=%d \xff %s" % (n, (b"ERROR", b"INFO", b"")[n % 3]) for n in range(count)]
@@ -31,6 +47,7 @@ def test_every_line_comes_through_the_crash(tmp_path: Path, count: int) -> None:
     assert result.returncode == 0, result.stdout + result.stderr
     assert f"{count:,} log lines: 1 file in {tmp_path}" in result.stdout
     assert "killed the broker (SIGKILL)" in result.stdout
+    assert "no line is for the queue warnings: it has to stay empty" in result.stdout
     assert "checks hold" in result.stdout
 
 

@@ -91,6 +91,14 @@ def test_a_directory_without_text_is_refused(tmp_path: Path) -> None:
         read_input(tmp_path)
 
 
+def test_the_shipped_lines_are_for_every_queue() -> None:
+    found = read_input(None)
+    for queue in work_queues(found.sources):
+        assert len(expected(queue, found.lines)) > 100, queue.name
+    severities = {line.routing_key.partition(".")[2] for line in found.lines}
+    assert severities == {"error", "fatal", "info", "notice", "unknown", "warning"}
+
+
 # -- topology --------------------------------------------------------------------------------------
 
 

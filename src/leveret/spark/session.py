@@ -78,7 +78,9 @@ def session(
     try:
         from pyspark.sql import SparkSession
     except ModuleNotFoundError as error:
-        raise ImportError(f"{error}: install PySpark by pip install 'leveret[spark]'") from error
+        raise ImportError(
+            f"{error}: PySpark is missing (in a checkout of Leveret: pip install '.[spark]')"
+        ) from error
 
     local = master is not None and master.startswith("local")
     class_data = _prepare_environment(local)

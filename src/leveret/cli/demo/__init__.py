@@ -15,13 +15,16 @@ Input = Annotated[
     typer.Option(
         "--input",
         metavar="DIR",
-        help="Text files whose lines are the messages; else logs that are found, else a sample.",
+        help="Text files whose lines are the messages, such as /var/log (default: logs that come "
+        "with Leveret).",
     ),
 ]
 Output = Annotated[
     Path | None,
     typer.Option(
-        "--output", metavar="DIR", help="Keep data, archive and report there (default: nothing)."
+        "--output",
+        metavar="DIR",
+        help="Keep data, archive, logs and report there (default: the report alone is kept).",
     ),
 ]
 WithoutSpark = Annotated[
@@ -35,7 +38,10 @@ def demo(input_: Input = None, output: Output = None, without_spark: WithoutSpar
     It ends with 0 only if every check holds: nothing lost, nothing altered, nothing invented.
     """
     if not without_spark and importlib.util.find_spec("pyspark") is None:
-        text = "the demo needs PySpark (pip install 'leveret[spark,jdk]'), or --without-spark"
+        text = (
+            "the demo needs PySpark (in a checkout of Leveret: pip install '.[spark,jdk]'), "
+            "or --without-spark"
+        )
         raise exits.Failure(text, exits.UNAVAILABLE)
     from leveret.cli.demo.run import run
 

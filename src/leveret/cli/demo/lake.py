@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -40,14 +44,16 @@ class Lake:
 def run_spark(uri: str, directory: Path) -> Lake:
     """Archive the stream into `directory`, read it back, and report on it.  Raises what Spark does.
 
-    The report is on the archive and goes to `report.html` as well.
+    The report is on the archive and goes to `report.html` as well; what the JVM says goes to
+    `spark.log`.
     """
     from leveret.pipelines.archive import archive
     from leveret.pipelines.report import report
     from leveret.pipelines.source import read_archive
     from leveret.spark.session import session
 
-    spark = session("leveret demo", fast=True)
+    with _standard_error_to(directory / "spark.log"):
+        spark = session("leveret demo", fast=True)
     try:
         path = directory / "archive"
         archived = archive(spark, uri, STREAM, path)
@@ -62,6 +68,24 @@ def run_spark(uri: str, directory: Path) -> Lake:
         return Lake(rows, archived.batches, found)
     finally:
         spark.stop()
+
+
+@contextmanager
+def _standard_error_to(path: Path) -> Iterator[None]:
+    """Have processes that start meanwhile write their standard error to a file, for good.
+
+    Spark's JVM warns of what a user of the demo can do nothing about.
+    """
+    sys.stderr.flush()
+    kept = os.dup(2)
+    try:
+        with path.open("ab") as file:
+            os.dup2(file.fileno(), 2)
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 def check_lake(lake: Lake, lines: tuple[Line, ...], sent_again: set[str], checks: Checks) -> None:

@@ -2,21 +2,23 @@
 
 A line is bytes: it need not be UTF-8, and nothing but the line feed after it is left out, so that
 the lines of a file put together are the file again.
+
+Those in `logs/` come with Leveret.  They were written, for this purpose, by programs at work for an
+invented shop: a web server, Celery, PostgreSQL and RabbitMQ, with failures on purpose.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from leveret.cli import exits
 
-#: Where logs are looked for unless a directory is named: real ones that lie beside the project,
-#: then this machine's own.
-PLACES: Final = (Path("../shared/data/loghub"), Path("/var/log"))
+#: The logs that come with Leveret; they hold lines for each of the demo's queues.
+SHIPPED: Final = Path(__file__).with_name("logs")
 
 #: More lines than this are left out, and that is said: the demo is to end in minutes.
 LINES_MAX: Final = 100_000
@@ -79,20 +81,16 @@ class Input:
 
 
 def read_input(directory: Path | None) -> Input:
-    """Return the lines of `directory`, else of the first place that has some, else a sample.
+    """Return the lines of `directory`, else those that come with Leveret.
 
-    Raises: Failure when `directory` has none.
+    Raises: Failure when there are none.
     """
-    if directory is not None:
-        found = _read(directory)
-        if not found.lines:
-            raise exits.Failure(f"{directory} holds no text files", exits.NO_INPUT)
-        return found
-    for place in PLACES:
-        found = _read(place)
-        if found.lines:
-            return found
-    return _sample()
+    found = _read(SHIPPED if directory is None else directory)
+    if not found.lines:
+        raise exits.Failure(f"{directory or SHIPPED} holds no text files", exits.NO_INPUT)
+    if directory is None:
+        return replace(found, origin=f"{', '.join(found.sources)}, which come with Leveret")
+    return found
 
 
 def severity(body: bytes) -> str:
@@ -165,15 +163,3 @@ def _unused(name: str, taken: Iterable[str]) -> str:
 def _line(source: str, number: int, body: bytes) -> Line:
     """Return a line as a message."""
     return Line(f"{source}-{number}", source, f"{source}.{severity(body)}", body)
-
-
-def _sample() -> Input:
-    """Return lines made on the spot, for machines without any log."""
-    kinds = (b"INFO request served", b"WARN slow answer", b"ERROR no answer", b"job done")
-    lines = [
-        _line(source, number, b"2026-01-01 00:00:%02d %s n=%d" % (number % 60, text, number))
-        for source in ("api", "billing", "mail", "search")
-        for number, text in ((n, kinds[n * n % 7 % len(kinds)]) for n in range(1, 2501))
-    ]
-    origin = "a sample made on the spot, because no logs were found"
-    return Input(tuple(lines), origin, ("api", "billing", "mail", "search"))

@@ -5,8 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -21,11 +20,15 @@ from leveret.cli.demo.checks import Checks
 from leveret.cli.demo.lake import Lake, check_lake, run_spark
 from leveret.cli.demo.lines import Input, read_input
 from leveret.cli.demo.node import Node
+from leveret.cli.demo.topology import WorkQueue
 from leveret.cli.demo.traffic import BATCH, Client, Publisher, Worker, wait_for
 from leveret.client.blocking import connect
 
 #: How long the messages may take through broker, crash and workers.
 _TRAFFIC_SECONDS_MAX: Final = 120.0
+
+#: What the broker's data, the archive and the rest take at most with the lines that are shipped.
+_DISK_MB: Final = 100
 
 #: Keys of the report that are printed.
 _KEYS_SHOWN: Final = 10
@@ -40,30 +43,28 @@ def run(directory: Path | None, output: Path | None, *, spark: bool) -> int:
     began = time.monotonic()
     found = read_input(directory)
     checks = Checks()
-    with _workplace(output) as place:
-        node = Node(place)
-        try:
-            _run(node, place, found, checks, console, spark)
-        finally:
-            node.kill()
+    place = _workplace(output)
+    took = "about half a minute" if spark else "a few seconds"
+    _say(console, f"this takes {took}, and up to {_DISK_MB} MB of disk in {place}")
+    node = Node(place)
+    try:
+        _run(node, place, found, checks, console, spark)
+    except BaseException:
+        _say(console, f"what the broker and Spark wrote is in {place}")
+        raise
+    finally:
+        node.kill()
     console.print()
     checks.print(console)
-    if output is not None:
-        console.print(f"kept in {output}: data, broker.log" + ", archive, report.html" * spark)
     console.print(f"done in {time.monotonic() - began:.0f} s")
+    _leave(console, place, whole=output is not None or not checks.hold, spark=spark)
     return exits.OK if checks.hold else exits.NOTHING
 
 
-@contextmanager
-def _workplace(output: Path | None) -> Iterator[Path]:
-    """Give a directory: `output`, which must be new or empty, or one that is removed at the end."""
+def _workplace(output: Path | None) -> Path:
+    """Return a directory: `output`, which must be new or empty, or a temporary one."""
     if output is None:
-        place = Path(tempfile.mkdtemp(prefix="leveret-demo-"))
-        try:
-            yield place
-        finally:
-            shutil.rmtree(place, ignore_errors=True)
-        return
+        return Path(tempfile.mkdtemp(prefix="leveret-demo-"))
     try:
         output.mkdir(parents=True, exist_ok=True)
         filled = any(output.iterdir())
@@ -71,7 +72,25 @@ def _workplace(output: Path | None) -> Iterator[Path]:
         raise exits.Failure(f"--output: {error}", exits.USAGE) from None
     if filled:
         raise exits.Failure(f"--output: {output} is not empty", exits.USAGE)
-    yield output.resolve()
+    return output.resolve()
+
+
+def _leave(console: Console, place: Path, *, whole: bool, spark: bool) -> None:
+    """Keep all that was written, or the report alone, and say where it is."""
+    report = place / "report.html"
+    if whole:
+        kept = ", ".join(sorted(path.name for path in place.iterdir()))
+        _say(console, f"kept in {place}: {kept}")
+    else:
+        for path in place.iterdir():
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            elif path != report:
+                path.unlink(missing_ok=True)
+        if not spark:
+            place.rmdir()
+    if spark:
+        _say(console, f"the report, for a browser: {report.as_uri()}")
 
 
 def _run(
@@ -89,15 +108,18 @@ def _run(
         f"{topology.STREAM}, queues {', '.join(queue.name for queue in queues)}",
     )
     publisher = Publisher(node, found.lines)
-    workers = [
-        Worker(node, queue, topology.expected(queue, found.lines), publisher.finished)
-        for queue in queues
-    ]
+    workers: list[Worker] = []
+    for queue in queues:
+        if expected := topology.expected(queue, found.lines):
+            workers.append(Worker(node, queue, expected, publisher.finished))
+        else:
+            _say(console, f"no line is for the queue {queue.name}: it has to stay empty")
     _move(node, publisher, workers, checks, console)
-    _check_traffic(node, publisher, workers, checks)
+    _check_traffic(publisher, workers, checks)
+    _check_empty(node, queues, checks)
     if spark:
         _tell(console, "Spark archives the stream to Parquet and reports on it")
-        with console.status("Spark is at work"):
+        with console.status(f"Spark is at work; its log is {place / 'spark.log'}"):
             lake = run_spark(node.uri, place)
         check_lake(lake, found.lines, publisher.sent_again, checks)
         _print_report(lake, console)
@@ -107,6 +129,11 @@ def _run(
 def _tell(console: Console, text: str) -> None:
     """Say what comes next."""
     console.print(Text(text, style="bold"), soft_wrap=True)
+
+
+def _say(console: Console, text: str) -> None:
+    """Say something beside."""
+    console.print(Text(text), soft_wrap=True)
 
 
 def _move(
@@ -155,28 +182,43 @@ def _progress(
     return update
 
 
-def _check_traffic(node: Node, publisher: Publisher, workers: list[Worker], checks: Checks) -> None:
+def _check_traffic(publisher: Publisher, workers: list[Worker], checks: Checks) -> None:
     """Compare what came with what was published."""
     for client in (publisher, *workers):
         if client.error is not None:
             checks.add(f"{client.name} ends well", str(client.error), False)
     checks.equal("lines published and confirmed", publisher.confirmed, len(publisher.lines))
     for worker in workers:
-        name = worker.queue.name
-        checks.equal(f"{name}: lines delivered and acked", len(worker.seen), len(worker.expected))
-        checks.equal(f"{name}: lines altered or misrouted", worker.wrong, 0)
-        checks.add(
-            f"{name}: repeats are redelivered or sent again",
-            f"{worker.deliveries - len(worker.seen):,}",
-            set(worker.repeats) <= publisher.sent_again,
-        )
+        _check_worker(worker, publisher.sent_again, checks)
+
+
+def _check_worker(worker: Worker, sent_again: set[str], checks: Checks) -> None:
+    """Compare what one queue gave with what it was to give: one check for each queue."""
+    came, wanted = len(worker.seen), len(worker.expected)
+    repeats = worker.deliveries - worker.wrong - came
+    found = f"{came:,}" if came == wanted else f"{came:,}, not {wanted:,}"
+    if worker.wrong:
+        found += f"; {worker.wrong:,} altered or misrouted"
+    if repeats:
+        found += f"; {repeats:,} came again"
+    unexplained = set(worker.repeats) - sent_again
+    if unexplained:
+        found += f", {len(unexplained):,} of them for no reason"
+    checks.add(
+        f"{worker.queue.name}: its lines and no others, unaltered, acked",
+        found,
+        came == wanted and not worker.wrong and not unexplained,
+    )
+
+
+def _check_empty(node: Node, queues: tuple[WorkQueue, ...], checks: Checks) -> None:
+    """Look that all queues are empty, those included that no line was for."""
     with connect(node.uri) as connection:
         channel = connection.channel()
         left = sum(
-            channel.queue_declare(worker.queue.name, passive=True).message_count
-            for worker in workers
+            channel.queue_declare(queue.name, passive=True).message_count for queue in queues
         )
-    checks.equal("messages left in the queues", left, 0)
+    checks.equal(f"messages left in the {len(queues)} queues", left, 0)
 
 
 def _print_report(lake: Lake, console: Console) -> None:
@@ -184,7 +226,7 @@ def _print_report(lake: Lake, console: Console) -> None:
     report = lake.report
     _tell(
         console,
-        f"report on {report.source}: {report.messages:,} messages, {report.bytes:,} bytes, "
+        f"report on the archive: {report.messages:,} messages, {report.bytes:,} bytes, "
         f"{report.keys_total:,} routing keys",
     )
     table = Table(box=None, pad_edge=False)

@@ -94,7 +94,7 @@ def need_source(stream: str | None, path: str | None) -> None:
 def session(name: str, master: str | None) -> Iterator[SparkSession]:
     """Give a Spark session for one job.  Raises: Failure, also for what the job raises."""
     if importlib.util.find_spec("pyspark") is None:
-        text = "a pipeline needs PySpark: pip install 'leveret[spark,jdk]'"
+        text = "a pipeline needs PySpark (in a checkout of Leveret: pip install '.[spark,jdk]')"
         raise exits.Failure(text, exits.UNAVAILABLE)
     from pyspark.errors import PySparkException
 

@@ -17,7 +17,9 @@ try:
     from deltalake import CommitProperties, DeltaTable, Transaction
     from deltalake.transaction import AddAction, RemoveAction
 except ModuleNotFoundError as error:
-    raise ImportError(f"{error}: a Delta table needs pip install 'leveret[delta]'") from error
+    raise ImportError(
+        f"{error}: a Delta table needs an extra (in a checkout: pip install '.[delta]')"
+    ) from error
 
 
 class DeltaLake(Lake):

@@ -26,7 +26,9 @@ try:
     from pyiceberg.table import Table
     from pyiceberg.transforms import IdentityTransform
 except ModuleNotFoundError as error:
-    raise ImportError(f"{error}: an Iceberg table needs pip install 'leveret[iceberg]'") from error
+    raise ImportError(
+        f"{error}: an Iceberg table needs an extra (in a checkout: pip install '.[iceberg]')"
+    ) from error
 
 TABLE: Final = "leveret.archive"
 
