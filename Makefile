@@ -8,7 +8,10 @@
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
+# One thing after the other, but where a recipe calls make with SIDE_BY_SIDE=1 for two of them.
+ifndef SIDE_BY_SIDE
 .NOTPARALLEL:
+endif
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
 
@@ -20,6 +23,11 @@ ARGS ?=
 # Directories are among them, so that a deleted file counts as a change.
 SOURCES := $(shell find src \( -name __pycache__ -o -name '*.egg-info' \) -prune -o -print) setup.py pyproject.toml
 PIP := -m pip --disable-pip-version-check --quiet
+# uv makes and fills an environment sooner; without it pip does.  UV= does without.
+UV ?= $(shell command -v uv 2>/dev/null)
+VENV := $(if $(UV),$(UV) venv --quiet --allow-existing --seed --python $(PYTHON),$(PYTHON) -m venv)
+# $(call install,VENV,REQUIREMENTS…): Python compiles what is imported when it is.
+install = $(if $(UV),$(UV) pip install --quiet --python $(1)/bin/python,$(1)/bin/python $(PIP) install --no-compile) -r $(2)
 PYTEST := -m pytest --hypothesis-profile=ci
 SLOW := crash or differential or interop or spark
 
@@ -28,10 +36,12 @@ SLOW := crash or differential or interop or spark
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
-setup: .venv/.built .venv/.spark .venv/.classes .venv-pure/.built ## build and install both builds
+setup: .venv/.deps .venv/.built .venv/.spark .venv/.classes .venv-pure/.deps .venv-pure/.built ## build and install both builds
 
-demo: .venv/.built .venv/.spark ## broker, crash, streams and Spark on real log lines (ARGS="--input DIR")
-	.venv/bin/leveret demo $(ARGS)
+demo: ## broker, crash, streams and Spark on real log lines (ARGS="--input DIR")
+	@tools/phase --announce .venv
+	@+$(MAKE) --no-print-directory --jobs=2 SIDE_BY_SIDE=1 .venv/.built .venv/.pyspark
+	@tools/phase "demo" .venv/bin/leveret demo $(ARGS)
 
 serve: .venv/.built ## run a broker (ARGS="--port 5673")
 	.venv/bin/leveret serve $(ARGS)
@@ -43,24 +53,24 @@ test: setup ## all tests: both builds, then crash, interop and Spark on the comp
 check: setup ## everything that must hold before a change lands
 	tools/check
 
-differential: .venv/.built ## the same scripts on RabbitMQ and on Leveret (ARGS="-k tx")
+differential: .venv/.deps .venv/.built ## the same scripts on RabbitMQ and on Leveret (ARGS="-k tx")
 	.ci/packages rabbitmq-server
 	LEVERET_EXPECT_BUILD=compiled .venv/bin/python $(PYTEST) tests/differential tests/house/test_differences.py $(ARGS)
 
-model: .venv/.built ## 100,000 steps of the broker against the reference broker (ARGS="--seed 7")
+model: .venv/.deps .venv/.built ## 100,000 steps of the broker against the reference broker (ARGS="--seed 7")
 	.venv/bin/python tests/model/runs.py $(ARGS)
 
-chaos: .venv/.built ## kills, power cuts and damage on real processes, with a scoreboard (ARGS="--share 0.01")
+chaos: .venv/.deps .venv/.built ## kills, power cuts and damage on real processes, with a scoreboard (ARGS="--share 0.01")
 	.ci/packages strace e2fsprogs rabbitmq-server
 	.venv/bin/python -m chaos.run $(ARGS)
 
-soak: .venv/.built .venv/.spark ## Spark's driver, workers and the broker killed while streams are read and written (ARGS="--share 0.1")
+soak: .venv/.deps .venv/.built .venv/.spark ## Spark's driver, workers and the broker killed while streams are read and written (ARGS="--share 0.1")
 	.venv/bin/python -m soak.run $(ARGS)
 	.venv/bin/python -m soak.cluster
 	.venv/bin/python $(PIP) install 'pyspark[pipelines]>=4.2,<4.4'
 	.venv/bin/python -m soak.declarative
 
-bench: .venv/.built .venv/.spark .venv-pure/.built ## speed beside RabbitMQ, cold start, memory (ARGS="--only durable")
+bench: .venv/.deps .venv/.built .venv/.spark .venv-pure/.built ## speed beside RabbitMQ, cold start, memory (ARGS="--only durable")
 	.ci/packages rabbitmq-server
 	.venv/bin/python bench/side_by_side.py --pure-python .venv-pure/bin/python $(ARGS)
 	.venv/bin/python bench/start.py --rabbitmq
@@ -80,33 +90,47 @@ clean: ## remove what the targets made
 
 # -- setting up ------------------------------------------------------------------------------------
 
-.venv/.deps .venv-pure/.deps: %/.deps: pyproject.toml tools/requirements.py
+# What runs and builds Leveret; a user of `make serve` and `make demo` needs no more.
+.venv/.runtime .venv-pure/.runtime: %/.runtime: pyproject.toml tools/requirements.py
 	@[ -n "$(PYTHON)" ] || { echo "Leveret needs Python 3.11 or later; name one by PYTHON=…" >&2; exit 1; }
-	@echo "$*: installing what the project needs"
-	@[ -x $*/bin/python ] || $(PYTHON) -m venv $*
-	@$*/bin/python tools/requirements.py dev > $*/requirements.txt
-	@$*/bin/python $(PIP) install -r $*/requirements.txt
+	@[ -x $*/bin/python ] || tools/phase "$*: making the environment" $(VENV) $*
+	@$*/bin/python tools/requirements.py > $*/requirements.txt
+	@tools/phase "$*: installing what Leveret needs" $(call install,$*,$*/requirements.txt)
 	@touch $@
 
-.venv/.spark: .venv/.deps
-	@echo ".venv: installing PySpark and a Java (450 MB, once)"
+# What the developers' checks need.
+.venv/.deps .venv-pure/.deps: %/.deps: %/.runtime
+	@$*/bin/python tools/requirements.py dev > $*/requirements-dev.txt
+	@tools/phase "$*: installing what its checks need" $(call install,$*,$*/requirements-dev.txt)
+	@touch $@
+
+# PySpark, and a Java where the machine has none that will do.  PySpark comes as sources, and what
+# pip makes of them need not be packed well.
+.venv/.pyspark: export DIST_EXTRA_CONFIG := $(CURDIR)/tools/unpacked.cfg
+.venv/.pyspark: .venv/.runtime
+	@.venv/bin/python tools/requirements.py spark $$(tools/java || echo jdk) > .venv/requirements-pyspark.txt
+	@tools/phase ".venv: installing PySpark" $(call install,.venv,.venv/requirements-pyspark.txt)
+	@touch $@
+
+.venv/.spark: .venv/.deps .venv/.pyspark
 	@.venv/bin/python tools/requirements.py spark jdk delta iceberg > .venv/requirements-spark.txt
-	@.venv/bin/python $(PIP) install -r .venv/requirements-spark.txt
+	@tools/phase ".venv: installing a Java and the lakes" $(call install,.venv,.venv/requirements-spark.txt)
 	@touch $@
 
 # Tests and jobs start a JVM again and again: sooner with its classes at hand (170 MB, once).
 .venv/.classes: .venv/.spark .venv/.built
-	@echo ".venv: keeping the classes of Spark's JVM"
-	@.venv/bin/python -m leveret.spark.class_data > .venv/classes.log 2>&1 || \
+	@tools/phase ".venv: keeping the classes of Spark's JVM" .venv/bin/python -m leveret.spark.class_data > .venv/classes.log 2>&1 || \
 		echo ".venv: this Java keeps none (.venv/classes.log): Spark starts slower, and works"
 	@touch $@
 
-.venv/.built: .venv/.deps $(SOURCES)
-	@echo ".venv: compiling Leveret"
-	@LEVERET_PURE=0 LEVERET_REQUIRE_COMPILED=1 .venv/bin/python $(PIP) install --no-build-isolation --no-deps --force-reinstall .
+.venv/.built: export LEVERET_PURE := 0
+.venv/.built: export LEVERET_REQUIRE_COMPILED := 1
+.venv/.built: .venv/.runtime $(SOURCES)
+	@tools/phase ".venv: compiling Leveret" .venv/bin/python $(PIP) install --no-build-isolation --no-deps --force-reinstall .
 	@touch $@
 
-.venv-pure/.built: .venv-pure/.deps $(SOURCES)
-	@echo ".venv-pure: installing Leveret in plain Python"
-	@LEVERET_PURE=1 LEVERET_REQUIRE_COMPILED=0 .venv-pure/bin/python $(PIP) install --no-build-isolation --no-deps --force-reinstall .
+.venv-pure/.built: export LEVERET_PURE := 1
+.venv-pure/.built: export LEVERET_REQUIRE_COMPILED := 0
+.venv-pure/.built: .venv-pure/.runtime $(SOURCES)
+	@tools/phase ".venv-pure: installing Leveret in plain Python" .venv-pure/bin/python $(PIP) install --no-build-isolation --no-deps --force-reinstall .
 	@touch $@
