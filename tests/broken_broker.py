@@ -10,6 +10,9 @@
     clock N         the N-th look at the clock, wherever it is
     room N          the N-th look at the room on the disk, which a thread takes
     timer N         what is due N ms after the start
+    parts N         nothing by itself: a queue `broken`, bound to `amq.fanout`, that takes no
+                    message and cannot be counted; a connection of `guest` that bears no change of
+                    what he may do
 
 The parts are handed in (`leveret.app.Node`, a `Disk`, a `Clock`, a `CheckpointSource`); nothing is
 patched.  Faults count from the moment that the broker is ready.
@@ -26,8 +29,11 @@ from pathlib import Path
 from broker_process import BrokerProcess
 from leveret.app import Node, SystemClock, run
 from leveret.broker.compaction import Compaction
+from leveret.broker.queue import Queue
 from leveret.broker.timers import Timed
+from leveret.broker.turn import Link
 from leveret.config import Settings, load
+from leveret.message import Message
 from leveret.store.checkpoint import CheckpointOutput, CheckpointSource, NewChunk
 from leveret.store.disk import Disk, RealDisk
 from leveret.store.disks.faulty import Fault, FaultyDisk
@@ -128,6 +134,8 @@ class BrokenNode(Node):
         """Start, and let the fault count from here on."""
         await super().start()
         self.countdown.armed = True
+        if self.kind == "parts":
+            self._put_parts()
         if self.kind == "timer":
             turn = self.broker.turn
             turn.timers.set(_Due(), turn.now_ms + self.countdown.at)
@@ -137,6 +145,18 @@ class BrokenNode(Node):
             kind = "error" if self.kind == "error" else "wait"
             wait = _die if self.kind == "kill" else _raise
             self.faulty.faults.append(Fault(kind, int(at), verbs=(verb,), within=place, wait=wait))
+
+    def _put_parts(self) -> None:
+        broker = self.broker
+        vhost = broker.vhost("/")
+        vhost.queues["broken"] = BrokenQueue(
+            broker.turn, 1_000_000, "broken", False, False, False, {}
+        )
+        vhost.bind("amq.fanout", "broken", True, "", {}, None)
+        link = BrokenLink(broker.turn, "broken")
+        link.user = "guest"
+        link.vhost_name = "/"
+        broker.links[link] = None
 
     def checkpoint_source(self, compaction: Compaction | None) -> CheckpointSource:
         source = super().checkpoint_source(compaction)
@@ -166,6 +186,29 @@ class _Worsening(CheckpointSource):
 
     def chunked(self, chunk: NewChunk) -> None:
         self._source.chunked(chunk)
+
+
+class BrokenQueue(Queue):
+    """A queue that takes no message and cannot be counted."""
+
+    def publish(self, message: Message) -> int:
+        raise ZeroDivisionError(BUG)
+
+    def ready_count(self) -> int:
+        raise ZeroDivisionError(BUG)
+
+
+class BrokenLink(Link):
+    """A connection that does not bear to hear of a change."""
+
+    def access_changed(self) -> None:
+        raise ZeroDivisionError(BUG)
+
+    def force(self, text: str) -> None:
+        """End in silence."""
+
+    def channel_count(self) -> int:
+        return 0
 
 
 class _Due(Timed):

@@ -232,6 +232,7 @@ class Node:
             self.authenticator.hash,
             lambda: self._hold_files(True),
             lambda: self._hold_files(False).cancel(),
+            self._broken,
         )
         chunks = ChunkSource(self.runner.read_part)
         listeners = HttpListeners(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from http.client import HTTPException
 from pathlib import Path
 
 import pytest
@@ -10,6 +13,7 @@ import raw
 from broken_broker import BUG, broken
 from broker_process import BrokerProcess
 from brokers import need_own_broker
+from http_api import Api
 from leveret.app import INTERNAL_ERROR
 
 #: A journal of 64 KiB, so that checkpoints run all the time: a message takes 3 KB of it.
@@ -60,6 +64,70 @@ def confirmed_until_the_end(uri: str) -> int:
         except (raw.Closed, ConnectionError):
             return number
     raise AssertionError("nothing stopped the broker")
+
+
+@pytest.fixture
+def parts(tmp_path: Path) -> Iterator[BrokerProcess]:
+    """A broker in which some parts are broken, and a durable queue `q` with a message."""
+    with broken(tmp_path / "data", SHORT, "parts", 1) as broker:
+        with raw.connect(broker.uri) as connection:
+            connection.open_channel(1)
+            connection.declare(1, "q", durable=True)
+            connection.call(1, "confirm.select")
+            connection.send(raw.publish(1, "", "q", b"kept", delivery_mode=2))
+            connection.expect(1, "basic.ack")
+        yield broker
+
+
+def test_a_request_that_changed_nothing_ends_with_its_client(parts: BrokerProcess) -> None:
+    with raw.connect(parts.uri) as connection, raw.connect(parts.uri) as neighbour:
+        neighbour.open_channel(1)
+        connection.open_channel(1)
+        connection.send(raw.method(1, "queue.declare", queue="broken", passive=True))
+        assert connection.expect(0, "connection.close").code == 541
+        with closing(Api(parts.data_dir / "management.sock")) as api:
+            status, body = api.ask("GET", "/api/queues/%2F/broken")
+            assert (status, body) == (500, {"error": "internal_error", "reason": "see the log"})
+            assert api.ask("GET", "/api/users")[0] == 200
+        neighbour.call(1, "queue.declare", queue="q", passive=True)
+        assert neighbour.drain(1, "q") == [b"kept"]
+    assert BUG in parts.output
+    assert parts.terminate() == 0
+
+
+def publish_to_both(broker: BrokerProcess) -> None:
+    """Publish a message that one queue takes before the broken one does not."""
+    with raw.connect(broker.uri) as connection:
+        connection.open_channel(1)
+        connection.call(1, "queue.unbind", queue="broken", exchange="amq.fanout")
+        connection.call(1, "queue.bind", queue="q", exchange="amq.fanout")
+        connection.call(1, "queue.bind", queue="broken", exchange="amq.fanout")
+        connection.send(raw.publish(1, "amq.fanout", "", b"half", delivery_mode=2))
+        with pytest.raises((raw.Closed, ConnectionError)):
+            connection.expect(1, "basic.ack")
+
+
+def put_permission(broker: BrokerProcess) -> None:
+    """Change over HTTP what `guest` may do."""
+    with closing(Api(broker.data_dir / "management.sock")) as api:
+        body = {"configure": "", "write": "", "read": ".*"}
+        with suppress(OSError, HTTPException):
+            status, _ = api.ask("PUT", "/api/permissions/%2F/guest", body)
+            assert status == 500
+
+
+@pytest.mark.parametrize("change", [publish_to_both, put_permission])
+def test_a_request_that_changed_something_stops_the_broker(
+    parts: BrokerProcess, change: Callable[[BrokerProcess], None]
+) -> None:
+    change(parts)
+    assert parts.wait(raw.SECONDS_MAX) == INTERNAL_ERROR, parts.output
+    assert "internal error, the broker stops" in parts.output
+    with BrokerProcess(parts.data_dir, settings=SHORT) as good:
+        with raw.connect(good.uri) as connection:
+            connection.open_channel(1)
+            assert connection.drain(1, "q")[:1] == [b"kept"]
+        assert good.terminate() == 0
 
 
 @pytest.mark.parametrize("fault", FAULTS)

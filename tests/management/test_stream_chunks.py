@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -87,7 +88,8 @@ def asked(node: Node, reads: Reads) -> tuple[bytes, http.client.HTTPMessage]:
         return b""
 
     async def run() -> tuple[bytes, http.client.HTTPMessage]:
-        operator = Operator(node.now, nothing, nothing, nothing, node.now)  # type: ignore[arg-type]
+        hands: Any = (node.now, nothing, nothing, nothing, node.now, repr)
+        operator = Operator(*hands)
         runner = make_runner(node.broker, operator, ChunkSource(reads.read), lambda *_: None)
         await runner.setup()
         site = web.TCPSite(runner, "127.0.0.1", 0)

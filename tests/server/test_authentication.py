@@ -21,6 +21,7 @@ from leveret.server.authentication import (
     verify_argon2,
 )
 from leveret.session.settings import Login
+from raw_codec import PROTOCOL_HEADER, method
 
 SLOW = hash_argon2(b"right")
 
@@ -234,3 +235,36 @@ def test_hashing_beside_the_loop(users: Users) -> None:
         assert verify_argon2(await judge.hash(b"new"), b"new")
 
     run(users, scene)
+
+
+class Broken(Judge):
+    """A judge that meets what nobody expects."""
+
+    def verify_slowly(self, password_hash: bytes, password: bytes) -> bool:
+        raise ZeroDivisionError("no hash")
+
+
+def test_what_nobody_expected_ends_the_login_and_no_other(users: Users) -> None:
+    async def scene() -> None:
+        judge = Broken(asyncio.get_running_loop(), users)
+        for _ in range(2):
+            # The second one is judged anew, and does not wait for the first for ever.
+            with pytest.raises(ZeroDivisionError, match="no hash"):
+                await judge.judge("slow", b"right")
+        assert await judge.judge("fast", b"right")
+        node = Node()
+        node.logins = judge
+        peer = node.dial()
+        peer.send(PROTOCOL_HEADER)
+        peer.expect(0, "connection.start")
+        judge.heard.clear()
+        response = b"\0slow\0right"
+        peer.send(
+            method(0, "connection.start-ok", mechanism="PLAIN", response=response, locale="en_US")
+        )
+        await judge.heard.wait()
+        node.run()
+        assert peer.expect(0, "connection.close").code == 541
+        judge.stop()
+
+    asyncio.run(scene())

@@ -53,6 +53,7 @@ from leveret.management.routes.shared import (
     error_response,
     json_response,
 )
+from leveret.management.steps import Steps
 
 if TYPE_CHECKING:
     from leveret.broker.broker import Broker
@@ -188,12 +189,17 @@ def _through(gate: Gate) -> Middleware:
 
 
 def _errors_as_json(log: Log) -> Middleware:
-    """Return the middleware that answers errors as RabbitMQ does."""
+    """Return the middleware that answers errors as RabbitMQ does.
+
+    An exception that nobody expected is answered by 500 if the request had changed nothing by then;
+    else it stops the broker.
+    """
 
     @web.middleware
     async def answer(request: web.Request, handler: Handler) -> web.StreamResponse:
+        steps = Steps(handler(request), request.app[BROKER].turn)
         try:
-            return await handler(request)
+            return await steps
         except web.HTTPNotFound:
             return error_response(NotFound())
         except AmqpError as error:
@@ -204,8 +210,10 @@ def _errors_as_json(log: Log) -> Middleware:
         except web.HTTPException as fault:
             body = {"error": fault.reason.lower().replace(" ", "_"), "reason": fault.reason}
             return json_response(body, fault.status, dict(fault.headers))
-        except Exception as bug:  # noqa: BLE001 (a fault of ours must not end the broker)
+        except Exception as bug:  # noqa: BLE001 (it is judged by what the request changed)
             log("error", f"{request.method} {request.path}: {bug!r}")
+            if steps.changed or isinstance(bug, MemoryError):
+                request.app[OPERATOR].broken(bug)
             return json_response({"error": "internal_error", "reason": "see the log"}, 500)
 
     return answer

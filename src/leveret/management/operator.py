@@ -17,7 +17,8 @@ class Operator:
 
     `begin` gives the core the time, `durable` returns when all that was recorded is synced,
     `hash_password` hashes a password beside the loop, `hold_files` keeps all files of the data
-    directory from then on, and `release_files` lets go of them again.
+    directory from then on, and `release_files` lets go of them again.  `broken` stops the broker
+    for an exception that nobody expected.
     """
 
     begin: Callable[[], object]
@@ -25,6 +26,7 @@ class Operator:
     hash_password: Callable[[bytes], Awaitable[bytes]]
     hold_files: Callable[[], Awaitable[None]]
     release_files: Callable[[], object]
+    broken: Callable[[BaseException], object]
 
     @asynccontextmanager
     async def changing(self) -> AsyncIterator[None]:

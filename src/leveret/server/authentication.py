@@ -108,7 +108,12 @@ class PasswordAuthenticator(Authenticator):
             waiting.append(login)
             return
         self.asked[place] = [login]
-        self._submit(place, login, user)
+        try:
+            self._submit(place, login, user)
+        except BaseException:
+            # Nobody would ever answer those that came to wait beside it.
+            del self.asked[place]
+            raise
 
     def _submit(self, place: bytes, login: Login, user: User | None) -> None:
         slow = user is not None and user.algorithm == ARGON2 and bool(user.password_hash)
@@ -141,12 +146,23 @@ class PasswordAuthenticator(Authenticator):
 
     def _verify(self, place: bytes, password_hash: bytes, password: bytes) -> None:
         """Verify in a thread, unless nobody waits any more."""
-        right: bool | None = False
         try:
             wanted = any(login.wanted() for login in tuple(self.asked[place]))
-            right = verify_argon2(password_hash, password) if wanted else None
-        finally:
+            right = self.verify_slowly(password_hash, password) if wanted else None
+        except Exception as bug:  # noqa: BLE001 (who asked hears of it)
+            self._loop.call_soon_threadsafe(self._fail, place, bug)
+        else:
             self._loop.call_soon_threadsafe(self._answer, place, password_hash, right)
+
+    def verify_slowly(self, password_hash: bytes, password: bytes) -> bool:
+        """Tell whether a hash is one of the password; in a thread."""
+        return verify_argon2(password_hash, password)
+
+    def _fail(self, place: bytes, bug: Exception) -> None:
+        """Tell those who wait that nobody knows."""
+        for login in self.asked.pop(place):
+            login.fail(bug)
+        self._run()
 
     def _answer(self, place: bytes, password_hash: bytes, right: bool | None) -> None:
         """Tell those who wait, and remember what is right; None was not verified at all."""
@@ -175,6 +191,10 @@ class _AwaitedLogin(Login):
     def __init__(self, name: str, password: bytes, waiting: asyncio.Future[bool]) -> None:
         super().__init__(name, password)
         self._waiting = waiting
+
+    def fail(self, bug: Exception) -> None:
+        if not self._waiting.done():
+            self._waiting.set_exception(bug)
 
     def go_on(self) -> None:
         if not self._waiting.done():

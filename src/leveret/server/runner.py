@@ -390,7 +390,10 @@ class Runner:
         """
         journal = self._journal
         group = int(journal.group) if journal.has_records() else int(journal.group) - 1
-        self.run()
+        try:
+            self.run()
+        except Exception as bug:  # noqa: BLE001 (what the core noted is nobody's request)
+            self.broken(bug)
         if group > journal.durable_group or self.failed:
             waiter = _GroupWaiter(self._loop.create_future())
             self._turn.wait(waiter, group)

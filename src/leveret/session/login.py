@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, final
 
+from leveret.errors import InternalError
 from leveret.session.settings import Login
 from leveret.session.states import HALT_LOGIN, START_OK_NEXT, TUNE_OK_NEXT
 from leveret.wire.methods import ConnectionTune, ConnectionUpdateSecretOk
@@ -36,6 +37,17 @@ class ConnectionLogin(Login):
             self.judge()
             connection.wake()
             connection.run()
+
+    def fail(self, bug: Exception) -> None:
+        """End the connection for a fault of ours: nothing was changed."""
+        if self.answered:
+            return
+        self.answered = True
+        connection = self.connection
+        connection.halted &= ~HALT_LOGIN
+        if self.wanted():
+            connection.log.append(("error", f"internal error: {bug!r}"))
+            connection.close(InternalError("the broker's log says more"))
 
     def wanted(self) -> bool:
         """Tell whether the connection still waits; it may have been closed meanwhile."""

@@ -38,6 +38,10 @@ class Login:
             self.accepted = accepted
             self.go_on()
 
+    def fail(self, bug: Exception) -> None:
+        """Hear that it cannot be judged, for `bug`, which nobody expected."""
+        self.answer(False)
+
     def go_on(self) -> None:
         """Go on with the answer."""
         raise RuntimeError("who asks goes on")

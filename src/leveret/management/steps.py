@@ -1,0 +1,48 @@
+"""Telling what a request changed, though others change the state between its steps.
+
+A request runs in steps: from one wait to the next nothing else runs.  `Steps` awaits it and looks
+at the core's counts around each step, so that what others do meanwhile is not taken for its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Generator
+from typing import Any, Generic, TypeVar
+
+from leveret.broker.turn import Turn
+
+Answer = TypeVar("Answer")
+
+
+class Steps(Generic[Answer]):
+    """`work`, awaited once; `changed` tells whether one of its steps began to change anything."""
+
+    def __init__(self, work: Awaitable[Answer], turn: Turn) -> None:
+        self.changed = False
+        self._work = work
+        self._turn = turn
+
+    def __await__(self) -> Generator[Any, Any, Answer]:
+        """Do the work, step by step."""
+        steps = self._work.__await__()
+        value: Any = None
+        thrown: BaseException | None = None
+        while True:
+            before = self._counts()
+            try:
+                waited = steps.send(value) if thrown is None else steps.throw(thrown)
+            except StopIteration as end:
+                answer: Answer = end.value
+                return answer
+            finally:
+                self.changed = self.changed or self._counts() != before
+            thrown = None
+            try:
+                value = yield waited
+            except BaseException as error:  # noqa: BLE001 (it goes where it was meant to go)
+                thrown = error
+
+    def _counts(self) -> tuple[int, int, bool]:
+        turn = self._turn
+        journal = turn.journal
+        return int(turn.changes), int(journal.unsynced_bytes), journal.in_tx
