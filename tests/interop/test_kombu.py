@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from amqp.exceptions import AccessRefused, MessageNacked, NotFound
+from amqp.exceptions import AccessRefused, ConsumerCancelled, MessageNacked, NotFound
 from kombu import pools
 from kombu.connection import Connection
 from kombu.entity import Exchange, Queue
@@ -300,3 +300,23 @@ def test_retried_publish(broker: Broker, name: str) -> None:
             connection.connection.transport.sock.shutdown(socket.SHUT_RDWR)
             producer.publish(2, routing_key=name, retry=True, declare=[queue])
         assert [body for _, body in drained(connection, [queue], 2)] == [1, 2]
+
+
+def test_deleting_the_queue_that_one_consumes(connection: Connection, name: str) -> None:
+    """The -ok comes first: the delete returns, and what reads next hears of the consumer's end."""
+    channel = connection.default_channel
+    queue = Queue(name, Exchange(""), name, durable=True)(channel)
+    queue.declare()
+    with connection.Producer() as producer:
+        producer.publish(1, routing_key=name, delivery_mode=2)
+    got: list[Any] = []
+
+    def on_message(body: Any, message: Message) -> None:
+        got.append((body, message))
+
+    connection.Consumer(queue, callbacks=[on_message]).consume()
+    connection.drain_events(timeout=SECONDS_MAX)
+    assert [body for body, _ in got] == [1]
+    assert channel.queue_delete(name) == 0
+    with pytest.raises(ConsumerCancelled):
+        connection.drain_events(timeout=SECONDS_MAX)

@@ -118,6 +118,18 @@ def test_b54_queue_delete_cancels_consumers(client: Client, name: str) -> None:
     silent.sync(1)
 
 
+@pytest.mark.parametrize("durable", [False, True])
+def test_b54_the_ok_of_a_delete_comes_before_its_cancel(
+    connection: raw.Connection, name: str, durable: bool
+) -> None:
+    """54: a channel that deletes the queue that it consumes hears of the delete first."""
+    connection.declare(1, name, durable=durable)
+    connection.call(1, "basic.consume", queue=name, consumer_tag="t")
+    connection.call(1, "queue.delete", queue=name)
+    assert connection.expect(1, "basic.cancel").consumer_tag == "t"
+    connection.sync(1)
+
+
 def test_b55_consume_ok_comes_before_the_first_deliver(
     connection: raw.Connection, name: str
 ) -> None:

@@ -66,11 +66,20 @@ def test_a_channel_opened_anew_hears_nothing_of_its_number_s_first_life(peer: Pe
     assert peer.expect(1, "basic.ack").delivery_tag == 1
 
 
-def test_no_cancel_follows_close_ok(peer: Peer) -> None:
-    peer.declare("q", durable=False)
+@pytest.mark.parametrize("durable", [False, True])
+def test_no_cancel_follows_close_ok(peer: Peer, durable: bool) -> None:
+    peer.declare("q", durable=durable)
+    peer.call(1, "basic.consume", queue="q", consumer_tag="c")
+    peer.send(method(1, "queue.delete", queue="q", no_wait=True), method(1, "channel.close"))
+    assert peer.names() == ["channel.close-ok"]
+    peer.node.sync()
+    assert peer.names() == []
+    peer.call(1, "channel.open")
+    peer.declare("q", durable=durable)
     peer.call(1, "basic.consume", queue="q", consumer_tag="c")
     peer.send(method(1, "queue.delete", queue="q"), method(1, "channel.close"))
-    assert peer.names() == ["queue.delete-ok", "channel.close-ok"]
+    peer.node.sync()
+    assert peer.names() == ["queue.delete-ok", "basic.cancel", "channel.close-ok"]
 
 
 def test_settled_publishes_are_confirmed_before_connection_close_ok(peer: Peer) -> None:

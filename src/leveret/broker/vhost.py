@@ -54,7 +54,7 @@ class Vhost(VhostQueues):
         self.sinks.drop()
 
     def bound(self, binding: Binding) -> None:
-        """Hand a new binding what its source keeps for it."""
+        """Hand a new binding what its source keeps for it, and its consumers after the reply."""
         for message in binding.source.replayed():
             # Times begin anew in another queue.
             copy = Message(
@@ -72,6 +72,9 @@ class Vhost(VhostQueues):
                 queues = [binding.queue]
             if queues and self.publish(copy, queues) & RECORDED:
                 self.turn.recorded()
+            if self.turn.must_wait(self.turn.reply_group):
+                for queue in queues:
+                    queue.hold_until(self.turn.reply_group)
 
     # -- delayed messages -------------------------------------------------------------------------
 

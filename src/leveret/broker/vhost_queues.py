@@ -242,6 +242,8 @@ class VhostQueues(VhostExchanges):
         for consumer in consumers:
             queue.detach(consumer)
             self.turn.cancelled.append(consumer)
+        if consumers and queue.recorded:
+            self.turn.cancelled_group = self.turn.journal.group
         queue.drop()
         if queue.publishers is not None:
             queue.publishers.drop()

@@ -189,8 +189,13 @@ class Channel(Outlet):
             start = end
 
     def cancelled(self, consumer: Consumer) -> None:
-        """Tell the client that the broker ended a consumer, if it wants to know (behaviour 54)."""
-        self.consumers.pop(consumer.tag, None)
+        """Tell the client that the broker ended a consumer, if it wants to know (behaviour 54).
+
+        The client may have cancelled it first, and given its tag to another.
+        """
+        if self.consumers.get(consumer.tag) is not consumer:
+            return
+        del self.consumers[consumer.tag]
         if self.connection.cancel_notify and not self.closing:
             self.connection.send(self.number, BasicCancel(consumer.tag, True))
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from mypy_extensions import i64
 
 from leveret.broker.access import Access
-from leveret.broker.turn import Link
+from leveret.broker.turn import Cancels, Link
 from leveret.errors import (
     AmqpError,
     ChannelFault,
@@ -103,6 +103,8 @@ class Connection(Link):
     sent_bytes: i64 = 0
     published: i64 = 0
     confirms_sent: i64 = 0
+    #: The consumers that are told of their queue's end after the reply that waits.
+    held_cancels: Cancels | None = None
     #: A fault of ours that closes the connection when the publishes before it are confirmed.
     fault: InternalError | None = None
     # How far things had come when the method or publish at hand began; see `_changed`.
@@ -132,6 +134,7 @@ class Connection(Link):
         self.out = BytesWriter()
         self.parts: list[bytes | memoryview] = []
         self.parts_bytes: i64 = 0
+        #: The reply that waits for its sync.
         self.held = b""
         #: True while the transport holds more than it should.
         self.transport_full = False
@@ -432,18 +435,25 @@ class Connection(Link):
         self.wake()
 
     def reply(self, number: i64, method: Method) -> None:
-        """Write the answer to the method at hand, after the sync that it depends on."""
+        """Write the answer to the method at hand, after the sync that it depends on.
+
+        What the method has caused follows it; what others have caused does not wait for it.
+        """
         turn = self.turn
         group = turn.reply_group
-        journal = turn.journal
-        if group > journal.durable_group and (group < journal.group or journal.has_records()):
+        if turn.must_wait(group):
             writer = BytesWriter()
             write_method(writer, number, method)
             self.held = writer.getvalue()
             self.halted |= HALT_SYNC
             turn.wait(self, group)
+            if turn.cancelled and turn.cancelled_group <= group:
+                # They wait by themselves too: this connection may be gone by then.
+                self.held_cancels = cancels = turn.take_cancels()
+                turn.wait(cancels, group)
         else:
             self.send(number, method)
+            turn.tell_cancelled()
 
     def synced(self, group: i64) -> None:
         """Write the held reply and parse on."""
@@ -452,6 +462,10 @@ class Connection(Link):
         if self.held:
             self.out.write(self.held)
             self.held = b""
+        cancels = self.held_cancels
+        if cancels is not None:
+            self.held_cancels = None
+            cancels.tell()
         fault = self.fault
         if fault is not None:
             self.fault = None

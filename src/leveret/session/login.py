@@ -102,5 +102,5 @@ def renew(connection: Connection) -> None:
     nothing to prolong.  The secret is neither compared nor kept, and the password stays.  What the
     user may do is asked anew; a user that was deleted has no connection any more.
     """
-    connection.access_changed()
     connection.send(0, ConnectionUpdateSecretOk())
+    connection.access_changed()

@@ -148,6 +148,31 @@ def cancelled_with_its_queue_by_itself(s: Stage) -> None:
 
 
 @script(54)
+def cancelled_after_the_ok(s: Stage) -> None:
+    """Heard as they come: the -ok of a durable queue's delete waits for the disk."""
+    a, queue = filled(s, durable=True, exclusive=False)
+    a.consume(queue, "1")
+    a.send("queue.delete", queue=queue)
+    a.hear(2)
+    a.hear()
+
+
+@script(55)
+def history_after_the_ok(s: Stage) -> None:
+    """Heard as they come: what a bind brings."""
+    a, queue = filled(s, durable=True, exclusive=False)
+    history = s.name("x")
+    a.call("exchange.declare", exchange=history, type="x-recent-history", durable=True)
+    a.publish(history, "", "old", delivery_mode=2)
+    a.consume(queue, "1")
+    a.send("queue.bind", queue=queue, exchange=history)
+    a.hear(2)
+    a.hear()
+    a.call("exchange.delete", exchange=history)
+    a.call("queue.delete", queue=queue)
+
+
+@script(54)
 def cancelled_and_not_told(s: Stage) -> None:
     a = s.channel()
     capabilities = raw.CAPABILITIES | {"consumer_cancel_notify": False}
