@@ -410,6 +410,10 @@ SPARK_WRITE_TIMEOUT_MS: Final = 120_000
 #: An abandoned attempt's staging queue goes after a day; the whole batch must be done before.
 SPARK_WRITE_STAGING_MS: Final = 24 * 3600 * 1000
 
+#: Results of commits that a file of the option `resultFile` keeps: days of a batch a minute in less
+#: than a megabyte, which every commit writes anew.
+SPARK_WRITE_RESULTS_MAX: Final = 4_096
+
 #: Messages of a queue that the spool answers for beyond what Spark has asked for: when their bodies
 #: are so large, no more is acked, and the broker keeps the rest.
 SPARK_SPOOL_AHEAD_BYTES: Final = 256 * 1024 * 1024

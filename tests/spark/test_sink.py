@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import queue
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,10 +12,13 @@ import pytest
 
 from brokers import Broker
 from leveret.client.blocking import connect
+from leveret.spark.listener import watch_writes
+from leveret.spark.write_result import WriteResult, read_results
 from live_stream import LiveStream, Sent
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.listener import StreamingQueryProgress
     from pyspark.sql.streaming.query import StreamingQuery
 
 
@@ -137,3 +141,71 @@ def test_the_example_of_the_page(spark: SparkSession, broker: Broker, name: str)
         assert {int(message.body) for message in found} == set(range(1000))
         assert {message.routing_key for message in found} == {"orders.0", "orders.1", "orders.2"}
         channel.queue_delete(name)
+
+
+def test_foreach_batch_writes_to_two_destinations_and_is_told_when_it_begins_anew(
+    spark: SparkSession, stream: LiveStream, broker: Broker, name: str, tmp_path: Path
+) -> None:
+    stream.publish(Sent(f"{n}".encode(), f"k.{n % 3}") for n in range(100))
+    queues = (f"{name}-1", f"{name}-2")
+
+    def save(rows: DataFrame, batch: int) -> None:
+        for one in queues:
+            where = {"uri": broker.uri, "queue": one, "writeId": name, "writeBatch": str(batch)}
+            rows.select("body").write.format("leveret").mode("append").options(**where).save()
+
+    def run(checkpoint: str) -> None:
+        options = {**stream.options, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "50"}
+        query = (
+            spark.readStream.format("leveret")
+            .options(**options)
+            .load()
+            .writeStream.foreachBatch(save)
+            .option("checkpointLocation", str(tmp_path / checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+
+    with connect(broker.uri) as connection, connection.channel() as channel:
+        for one in queues:
+            channel.queue_declare(one, durable=True)
+        run("first")
+        # Nothing remembers the checkpoint: the batches begin at 0 again.
+        with pytest.raises(Exception, match="is below the last one that was written, 1"):
+            run("second")
+        for one in queues:
+            consumer = channel.consume(one, inactivity_timeout=20.0)
+            found = [message.body for message in islice(consumer, 100)]
+            assert sorted(found, key=int) == [b"%d" % n for n in range(100)]
+            consumer.cancel()
+            channel.queue_delete(one)
+
+
+def test_what_a_query_dropped_comes_with_its_progress(
+    spark: SparkSession, stream: LiveStream, copied: LiveStream, tmp_path: Path
+) -> None:
+    stream.publish(Sent(f"{n}".encode(), f"k.{n % 3}") for n in range(200))
+    source = (
+        spark.readStream.format("leveret")
+        .options(**stream.options, startingOffsets="earliest")
+        .load()
+    )
+    file = tmp_path / "results.jsonl"
+    told: queue.Queue[tuple[int, int, int]] = queue.Queue()
+
+    def written(progress: StreamingQueryProgress, results: Sequence[WriteResult]) -> None:
+        for result in results:
+            told.put((progress.batchId, result.rows, result.dropped))
+
+    listener = watch_writes(spark, file, written)
+    try:
+        for dropped in (0, 200):
+            copy(source, copied, tmp_path / "c", resultFile=str(file))
+            assert told.get(timeout=60)[:2] == (0, 200)
+            assert read_results(file)[-1].dropped == dropped
+            for name in ("0", ".0.crc"):
+                (tmp_path / "c" / "commits" / name).unlink(missing_ok=True)
+    finally:
+        spark.streams.removeListener(listener)
+    assert arrived(copied, 200) == 200

@@ -9,6 +9,7 @@ import dataclasses
 import json
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -16,12 +17,13 @@ import pytest
 
 from brokers import Broker
 from cut_proxy import CutProxy
-from leveret.client import Message
+from leveret.client import BasicProperties, Message
 from leveret.client.blocking import Channel, connect
 from leveret.errors import NotFound
 from leveret.limits import RELEASES_PER_SINK_MAX, SPARK_WRITE_STAGING_MS
 from leveret.spark.transports.base import Interrupted
 from leveret.spark.write_link import WriteError
+from leveret.spark.write_result import WriteResult, read_results
 from leveret.spark.write_staging import COMMIT_KEY, commit, discard
 from leveret.spark.write_task import Written
 from live_stream import LiveStream
@@ -129,6 +131,7 @@ def test_nothing_is_seen_before_the_commit(broker: Broker, channel: Channel, que
         "x-queue-type": "classic",
         "x-staging-sink": queue,
         "x-staging-batch": 0,
+        "x-staging-destination": f"queue:{queue}",
         "x-expires": SPARK_WRITE_STAGING_MS,
     }
     # Declared otherwise, it would be refused.
@@ -167,6 +170,108 @@ def wait_for(channel: Channel, stream: str, count: int) -> list[bytes]:
     found += [message.body for message in consumer]
     consumer.cancel()
     return found
+
+
+# -- which sink ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def other(channel: Channel, name: str) -> Iterator[str]:
+    """Another durable queue."""
+    channel.queue_declare(f"{name}-other", durable=True)
+    yield f"{name}-other"
+    channel.queue_delete(f"{name}-other")
+
+
+def test_a_write_id_to_two_destinations_writes_both(
+    broker: Broker, channel: Channel, queue: str, other: str, tmp_path: Path
+) -> None:
+    file = str(tmp_path / "results.jsonl")
+    more = {"writeId": queue, "writeBatch": "4", "resultFile": file}
+    sinks = [staged(broker, **to, **more) for to in ({"queue": queue}, {"stream": other})]
+    for _ in range(2):  # the second time as after a crash
+        for sink in sinks:
+            sink.save([[numbers(0, 3)], [numbers(3, 5)]])
+    assert settled(channel, queue, 5) == texts(0, 5)
+    assert settled(channel, other, 5) == texts(0, 5)
+    places = [f"queue:{queue}", f"queue:{other}"]
+    assert read_results(file) == [
+        WriteResult(queue, place, 4, 5, dropped, 0) for dropped in (0, 5) for place in places
+    ]
+
+
+def test_what_is_dropped_is_logged(
+    broker: Broker, queue: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    sink = staged(broker, queue=queue)
+    for _ in range(2):
+        sink.batch(7, [[numbers(0, 3)]], query=queue)
+    assert "3 of 3 rows were written before and dropped" in caplog.text
+    assert f"batch 7 of sink {queue!r} to 'queue:{queue}'" in caplog.text
+
+
+def test_a_batch_below_the_last_one_is_an_error_that_says_what_to_do(
+    broker: Broker, channel: Channel, queue: str
+) -> None:
+    def save(batch: int, **more: str) -> None:
+        options = {"queue": queue, "writeId": queue, "writeBatch": str(batch)}
+        staged(broker, **(options | more)).save([[numbers(batch, batch + 1)]])
+
+    save(12)
+    with pytest.raises(WriteError) as refused:
+        save(0)
+    for text in ("batch 0", repr(queue), f"'queue:{queue}'", "12", "writeId", "delete_sink"):
+        assert text in str(refused.value)
+    save(0, lowerBatch="drop")
+    save(0, writeId=f"{queue}-anew")
+    assert settled(channel, queue, 2) == [b"12", b"0"]
+
+
+def test_a_query_that_was_set_back_is_told(broker: Broker, channel: Channel, queue: str) -> None:
+    sink = staged(broker, queue=queue)
+    for batch in (0, 1, 2):
+        sink.batch(batch, [[numbers(batch, batch + 1)]], query=queue)
+    with pytest.raises(WriteError, match="new checkpoint"):
+        sink.batch(1, [[numbers(1, 2)]], query=queue)
+    assert not any(is_there(broker, left) for left in queues_of(sink))
+    sink.batch(2, [[numbers(2, 3)]], query=queue)
+    assert settled(channel, queue, 3) == texts(0, 3)
+
+
+def test_a_batch_in_flight_of_a_client_that_said_no_destination_is_known_again(
+    broker: Broker, channel: Channel, queue: str, other: str
+) -> None:
+    channel.confirm_select()
+    arguments: dict[str, object] = {"x-staging-sink": queue, "x-staging-batch": 5}
+    channel.queue_declare(f"{queue}-old", durable=True, arguments=arguments)
+    headers: dict[str, object] = {"x-staged-exchange": "", "x-staged-routing-key": queue}
+    properties = BasicProperties(delivery_mode=2, headers=headers)
+    channel.publish(b"0", "", f"{queue}-old", properties)
+    command = {"sink": queue, "batch": 5, "queues": [f"{queue}-old"]}
+    channel.publish(json.dumps(command).encode(), "", COMMIT_KEY, mandatory=True)
+    for to in (queue, other):
+        staged(broker, queue=to).batch(5, [[numbers(0, 1)]], query=queue)
+    assert settled(channel, queue, 1) == texts(0, 1)
+    assert settled(channel, other, 1) == texts(0, 1)
+
+
+def test_numbered_rows_that_the_broker_had_are_counted(
+    broker: Broker, queue: str, tmp_path: Path
+) -> None:
+    file = str(tmp_path / "results.jsonl")
+    sink = staged(broker, queue=queue, dedup="rows", resultFile=file)
+    for count in (3, 5):
+        sink.batch(0, [[numbers(0, count)]], query=queue)
+    found = [(result.rows, result.dropped) for result in read_results(file)]
+    assert found == [(3, 0), (5, 3)]
+
+
+def test_rows_that_no_queue_takes_are_counted(broker: Broker, queue: str, tmp_path: Path) -> None:
+    file = str(tmp_path / "results.jsonl")
+    rows = numbers(0, 4, routing_key=pa.array([queue, "none", queue, "none"]))
+    more = {"exchange": "", "dedup": "rows", "unroutable": "drop", "resultFile": file}
+    staged(broker, rows, **more).batch(0, [[rows]], query=queue)
+    assert [result.unroutable for result in read_results(file)] == [2]
 
 
 # -- what fails ------------------------------------------------------------------------------------
@@ -281,7 +386,13 @@ def test_a_commit_that_is_asked_for_twice_is_one(
     sink.batch(0, [[numbers(0, 3000)]], query=queue, crash="before commit")
     (left,) = queues_of(sink)
     channel.confirm_select()
-    command = {"sink": queue, "batch": 0, "queues": [left], "unroutable": "fail"}
+    command = {
+        "sink": queue,
+        "destination": f"queue:{queue}",
+        "batch": 0,
+        "queues": [left],
+        "unroutable": "fail",
+    }
     for _ in range(2):
         channel.publish(json.dumps(command).encode(), "", COMMIT_KEY, mandatory=True)
     sink.committer().abort(sink.messages, 0)  # too late: it is committed
@@ -377,7 +488,8 @@ def test_saves_with_a_name_and_a_number_are_saved_once_each(
     broker: Broker, channel: Channel, queue: str
 ) -> None:
     for number in (0, 1, 1, 0, 2):
-        sink = staged(broker, queue=queue, writeId=f"{queue}-job", writeBatch=str(number))
+        options = {"queue": queue, "writeId": f"{queue}-job", "lowerBatch": "drop"}
+        sink = staged(broker, **options, writeBatch=str(number))
         sink.save([[numbers(number, number + 1)]])
     assert settled(channel, queue, 3) == texts(0, 3)
 

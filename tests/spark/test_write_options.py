@@ -187,6 +187,32 @@ def test_a_column_that_is_there_twice_is_refused() -> None:
         layout_of(twice, options(stream="s"))
 
 
+# -- where rows go ---------------------------------------------------------------------------------
+
+
+def test_a_place_tells_destinations_apart() -> None:
+    given: list[dict[str, str]] = [
+        {"exchange": "a b"},
+        {"exchange": "a", "routingKey": "b"},
+        {"exchange": "a key:b"},
+        {"exchange": "a"},
+        {"exchange": "a", "routingKey": ""},
+        {"exchange": ""},
+        {"queue": "a"},
+        {"queue": "exchange:a"},
+        {"routingKey": "a"},
+        {},
+        {"queue": "ä" * 100},
+        {"queue": "ä" * 99 + "b"},
+    ]
+    places = [options(**more).place for more in given]
+    assert len(set(places)) == len(places)
+    assert all(0 < len(place.encode()) <= 255 for place in places)
+    assert options(stream="q").place == options(queue="q").place == "queue:q"
+    assert options(exchange="", routingKey="q").place == "queue:q"
+    assert options(exchange="amq.topic", routingKey="a.#").place == "exchange:amq.topic key:a.#"
+
+
 # -- the page --------------------------------------------------------------------------------------
 
 PAGE = Path(__file__).parents[2] / "docs" / "spark-sink.md"
@@ -207,6 +233,7 @@ def test_the_page_lists_the_options_in_their_order_with_their_defaults() -> None
     for name, default in (
         ("dedup", plain.dedup),
         ("writeBatch", plain.write_batch),
+        ("lowerBatch", plain.lower_batch),
         ("unroutable", plain.unroutable),
         ("maxInFlight", plain.max_in_flight),
         ("confirmTimeoutMs", plain.confirm_timeout_ms),

@@ -17,7 +17,7 @@ from leveret.broker.classic import ClassicQueue
 from leveret.broker.copies import carbon_copies
 from leveret.broker.delayed import DelayedMessages
 from leveret.broker.exchange import Exchange, Routing
-from leveret.broker.queue import REFUSE, TAKE, Queue
+from leveret.broker.queue import DROP, REFUSE, TAKE, Queue
 from leveret.broker.replies import REPLY_PREFIX
 from leveret.broker.sinks import Sinks
 from leveret.broker.staging import Staging
@@ -28,7 +28,7 @@ from leveret.message import Message
 from leveret.wire.numbered import read_numbered
 from leveret.wire.properties import property_headers
 
-__all__ = ["DUPLICATE", "RECORDED", "REJECTED", "Ids", "Vhost", "clean_name"]
+__all__ = ["DUPLICATE", "KNOWN", "RECORDED", "REJECTED", "Ids", "Vhost", "clean_name"]
 
 #: What came of a publish: a record of the journal holds it; a queue had no room and refused it.
 RECORDED: Final = 1
@@ -36,6 +36,9 @@ REJECTED: Final = 2
 
 #: A durable queue dropped it because it has its like, which may not be synced yet.
 DUPLICATE: Final = 8
+
+#: Every queue that it was routed to had its publisher's number already: it is in none once more.
+KNOWN: Final = 16
 
 #: Inside: a queue must drop from its head what is too much, once the journal knows the message.
 _BOUNDED: Final = 4
@@ -150,7 +153,7 @@ class Vhost(VhostQueues):
             routing.take_queue(queue)
 
     def publish(self, message: Message, queues: list[Queue]) -> i64:
-        """Put `message` into `queues`; return RECORDED, REJECTED, DUPLICATE as they are so."""
+        """Put `message` into `queues`; return the flags above as they are so."""
         if message.numbered:
             outcome = self._spread_numbered(message, queues)
         else:
@@ -226,9 +229,12 @@ class Vhost(VhostQueues):
         if numbered is None:
             return self._spread(message, queues)
         outcome: i64 = 0
+        known = len(queues) > 0
         for queue in queues:
             verdict = queue.screen_numbered(numbered)
             taken: i64 = 0
+            if verdict != DROP:
+                known = False
             if verdict == TAKE:
                 taken = self._spread(message, [queue])
                 if taken & REJECTED == 0 and queue.publishers is not None:
@@ -238,7 +244,7 @@ class Vhost(VhostQueues):
             elif queue.recorded:
                 taken = DUPLICATE
             outcome |= taken
-        return outcome
+        return outcome | KNOWN if known else outcome
 
     def make_queue(
         self,

@@ -107,6 +107,8 @@ class Connection(Link):
     held_cancels: Cancels | None = None
     #: A fault of ours that closes the connection when the publishes before it are confirmed.
     fault: InternalError | None = None
+    #: True for a client that is to hear of messages that were taken before (`ALREADY_TAKEN`).
+    known_notify: bool = False
     # How far things had come when the method or publish at hand began; see `_changed`.
     published_before: i64 = 0
     changes_before: i64 = 0

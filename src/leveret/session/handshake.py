@@ -67,6 +67,7 @@ def _start_ok(connection: Connection, method: ConnectionStartOk) -> None:
     tell = False
     if isinstance(capabilities, dict):
         connection.cancel_notify = capabilities.get("consumer_cancel_notify") is True
+        connection.known_notify = capabilities.get("leveret.already_taken") is True
         connection.blocked_notify = capabilities.get("connection.blocked") is True
         tell = capabilities.get("authentication_failure_close") is True
     user, password = _credentials(method)

@@ -15,12 +15,12 @@ from mypy_extensions import i64
 
 from leveret.broker.exchange import Routing
 from leveret.broker.queue import Queue, is_reached
-from leveret.broker.vhost import RECORDED
+from leveret.broker.vhost import KNOWN, RECORDED
 from leveret.errors import PreconditionFailed
 from leveret.message import Message
 from leveret.session.channel import CONFIRM, NO_CONTENT, TX, Channel, TxPublish
 from leveret.session.inspect import INSPECTED, INSPECTED_LOW, inspect
-from leveret.session.route import Route, check_copies, give_back, resolve
+from leveret.session.route import ALREADY_TAKEN, Route, check_copies, give_back, resolve
 from leveret.session.staged import accept_special
 from leveret.wire.properties import skim_properties
 
@@ -102,8 +102,11 @@ def accept(
         outcome = vhost.publish(message, queues)
     if turn.events is not None:
         turn.events.published(vhost, message, len(queues))
-    if route.mandatory and not is_reached(queues):
-        give_back(channel, message)
+    if route.mandatory:
+        if not is_reached(queues):
+            give_back(channel, message)
+        elif outcome & KNOWN and connection.known_notify:
+            give_back(channel, message, ALREADY_TAKEN, "ALREADY_TAKEN")
     if channel.mode == CONFIRM:
         channel.count_publish(outcome)
     connection.check_publisher(outcome & RECORDED != 0)

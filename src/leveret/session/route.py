@@ -27,6 +27,10 @@ from leveret.wire.methods import BasicReturn
 #: What a mandatory message comes back with that no queue took (behaviour 24).
 NO_ROUTE: Final = 312
 
+#: What a mandatory message comes back with whose publisher's number all its queues had taken, to
+#: clients that ask for it (capability `leveret.already_taken`); it is confirmed all the same.
+ALREADY_TAKEN: Final = 208
+
 
 @final
 class Route:

@@ -9,6 +9,7 @@ Invariant: each error names the address that was asked, and its cause.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from ssl import SSLCertVerificationError
 from typing import Final
 
@@ -20,6 +21,7 @@ from leveret.client import (
     parse_uri,
 )
 from leveret.client.blocking import Connection, connect
+from leveret.client.session import CAPABILITIES
 from leveret.errors import AmqpError, ConnectionForced, InternalError, ResourceFault
 from leveret.spark.transports.base import Interrupted
 
@@ -39,15 +41,22 @@ class Untrusted(Exception):
     """The broker's certificate does not verify, however often it is shown."""
 
 
-def open_connection(parameters: Parameters, connection_name: str) -> Connection:
-    """Connect once.
+def open_connection(
+    parameters: Parameters,
+    connection_name: str,
+    capabilities: Mapping[str, bool] | None = None,
+) -> Connection:
+    """Connect once; `capabilities` are those that the client says it has beside its usual ones.
 
     Raises: Interrupted; Untrusted; AmqpError, as AccessRefusedHard (403) and NotAllowed (530), when
     the broker refuses.
     """
     address = address_of(parameters)
     try:
-        return connect(parameters, connection_name=connection_name[:128])
+        properties = {"capabilities": {**CAPABILITIES, **(capabilities or {})}}
+        return connect(
+            parameters, connection_name=connection_name[:128], client_properties=properties
+        )
     except INTERRUPTIONS as error:
         raise interrupted(error, address) from error
     except AmqpError as error:

@@ -1,4 +1,4 @@
-"""How far streaming queries are behind: messages per stream, as Spark's progress tells them.
+"""How far streaming queries are behind, and what came of what they wrote, batch by batch.
 
     from leveret.spark.listener import watch_lag
 
@@ -8,13 +8,19 @@
 
 Spark tells a query's progress with each batch, and nothing while it has nothing to do: the lag of
 an idle query is that after its last batch.
+
+The progress says of a sink no more than its name.  What a write to a broker dropped is in the file
+of its option `resultFile`, and `watch_writes` hands it over with the progress of its batch:
+
+    writes = watch_writes(spark, "/data/copy/results.jsonl", print)
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark.sql.streaming.listener import (
@@ -24,6 +30,8 @@ from pyspark.sql.streaming.listener import (
     QueryTerminatedEvent,
     StreamingQueryListener,
 )
+
+from leveret.spark.write_result import WriteResult, read_results
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -81,6 +89,57 @@ def watch_lag(spark: SparkSession, on_lag: Callable[[Lag], object] | None = None
     listener = LagListener(on_lag)
     spark.streams.addListener(listener)
     return listener
+
+
+class WriteListener(StreamingQueryListener):
+    """Hands the results of each batch that a query has written to `on_written`."""
+
+    def __init__(
+        self,
+        result_file: str | Path,
+        on_written: Callable[[StreamingQueryProgress, Sequence[WriteResult]], object],
+    ) -> None:
+        self._result_file = result_file
+        self._on_written = on_written
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802  Spark's name
+        """Nothing is written yet."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802  Spark's name
+        """Find the results of a batch."""
+        found = written_by(event.progress, self._result_file)
+        if found:
+            self._on_written(event.progress, found)
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802  Spark's name
+        """Nothing has changed."""
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802  Spark's name
+        """Nothing more comes."""
+
+
+def watch_writes(
+    spark: SparkSession,
+    result_file: str | Path,
+    on_written: Callable[[StreamingQueryProgress, Sequence[WriteResult]], object],
+) -> WriteListener:
+    """Follow what the streaming queries of a session write, by the file of their `resultFile`."""
+    listener = WriteListener(result_file, on_written)
+    spark.streams.addListener(listener)
+    return listener
+
+
+def written_by(progress: StreamingQueryProgress, result_file: str | Path) -> list[WriteResult]:
+    """Return what came of the batch that a progress tells of; the query is the sink.
+
+    A batch without rows, or one of `foreachBatch`, whose sinks are the user's, has none.
+    """
+    query, batch = str(progress.id), progress.batchId
+    return [
+        result
+        for result in read_results(result_file)
+        if result.sink == query and result.batch == batch
+    ]
 
 
 def lag_of(progress: StreamingQueryProgress) -> Lag | None:

@@ -11,6 +11,7 @@ import dataclasses
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from leveret.client import Nacked, ReturnedMessage
 from leveret.client.blocking import Channel, Connection
@@ -21,6 +22,12 @@ from leveret.spark.connecting import INTERRUPTIONS, interrupted, open_connection
 from leveret.spark.retries import REAL_PAUSE, Pause, Retries, ask
 from leveret.spark.transports.base import Interrupted
 from leveret.spark.write_options import WriteOptions
+
+#: Leveret then gives back what it took before; other brokers make nothing of it.
+_CAPABILITIES: Final = {"leveret.already_taken": True}
+
+#: The code of such a return.
+_ALREADY_TAKEN: Final = 208
 
 
 class WriteError(RuntimeError):
@@ -48,7 +55,7 @@ def _connected(options: WriteOptions, beats: bool) -> Connection:
     parameters = options.parameters()
     if not beats and parameters.heartbeat_seconds is None:
         parameters = dataclasses.replace(parameters, heartbeat_seconds=0)
-    return open_connection(parameters, f"leveret spark write {options.title}")
+    return open_connection(parameters, f"leveret spark write {options.title}", _CAPABILITIES)
 
 
 def close_link(connection: Connection) -> None:
@@ -97,6 +104,8 @@ class Sender:
         self._retries = Retries(options, f"a write to {options.title}")
         self._kept: deque[_Sent] | None = deque() if repeats else None
         self._kept_bytes_max = kept_bytes_max
+        #: Messages that the broker had taken before this task sent them.
+        self.known = 0
         #: What is kept to be sent again.
         self.kept_bytes = 0
         self._came_back: deque[ReturnedMessage] = deque()
@@ -145,7 +154,11 @@ class Sender:
             return False  # who takes a message may send, and so end up here again
         self._handing = True
         while self._came_back:
-            self._returned(self._came_back.popleft())
+            message = self._came_back.popleft()
+            if message.reply_code == _ALREADY_TAKEN:
+                self.known += 1
+            else:
+                self._returned(message)
         self._handing = False
         return True
 
@@ -184,6 +197,12 @@ class Sender:
                 for piece in self._kept:
                     self._publisher.send(piece.frames, piece.count)
                 self._publisher.wait_until_confirmed()
+                # What the broker knows of these it may have taken from this very task.
+                self._came_back += [
+                    message
+                    for message in self._publisher.take_returned()
+                    if message.reply_code != _ALREADY_TAKEN
+                ]
                 return
             except Nacked as refusal:
                 raise _refused(refusal) from refusal

@@ -6,9 +6,11 @@ nothing for this kind of write, and a password stays in the URI or in the enviro
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
+from urllib.parse import quote
 
 from leveret.client import Parameters
 from leveret.limits import (
@@ -35,6 +37,9 @@ _OWN_NAME_BYTES_MAX: Final = 128
 
 _DEAD_LETTER: Final = "dead-letter:"
 
+#: What names of exchanges and queues keep in a place; a space ends one.
+_PLAIN: Final = "/!$&'()*+,;=:@#"
+
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
@@ -50,6 +55,8 @@ class WriteOptions:
     publisher_name: str | None = None
     write_id: str | None = None
     write_batch: int = 0
+    lower_batch: str = "fail"
+    result_file: str | None = None
     unroutable: str = "fail"
     max_in_flight: int = SPARK_WRITE_WINDOW
     confirm_timeout_ms: int = SPARK_WRITE_TIMEOUT_MS
@@ -70,6 +77,23 @@ class WriteOptions:
     def destination(self) -> str | None:
         """The exchange, stream or queue that all rows go to."""
         return self.exchange if self.exchange is not None else self.stream or self.queue
+
+    @property
+    def place(self) -> str:
+        """Where rows go, as a part of the sink's identity: a text of at most 255 bytes.
+
+        Streams and queues are one kind of place: the default exchange with their name.  Where the
+        columns say it, the place is `columns`, whatever they say.
+        """
+        queue = self.stream or self.queue
+        if queue is None and self.exchange == "":
+            queue = self.routing_key
+        if queue is not None:
+            return _cut(f"queue:{quote(queue, _PLAIN)}")
+        place = "columns" if self.exchange is None else f"exchange:{quote(self.exchange, _PLAIN)}"
+        if self.routing_key is not None:
+            place += f" key:{quote(self.routing_key, _PLAIN)}"
+        return _cut(place)
 
     @property
     def dead_letter_exchange(self) -> str | None:
@@ -124,6 +148,14 @@ def parse_write_options(raw: Mapping[str, str]) -> WriteOptions:
     return options
 
 
+def _cut(place: str) -> str:
+    """Return a text of at most 255 bytes; a longer one ends in a digest of its whole."""
+    if len(place) <= SHORT_STRING_BYTES_MAX:
+        return place
+    digest = hashlib.sha256(place.encode()).hexdigest()[:32]
+    return f"{place[: SHORT_STRING_BYTES_MAX - 33]}-{digest}"
+
+
 def _short(text: str) -> str:
     """Return a name that may be empty."""
     if len(text.encode()) > SHORT_STRING_BYTES_MAX:
@@ -161,6 +193,8 @@ _PARSERS: Final[dict[str, tuple[str, Callable[[str], object]]]] = {
     "publisherName": ("publisher_name", _own_name),
     "writeId": ("write_id", _own_name),
     "writeBatch": ("write_batch", values.number(0, 2**31 - 1)),
+    "lowerBatch": ("lower_batch", values.word("fail", "drop")),
+    "resultFile": ("result_file", values.name),
     "unroutable": ("unroutable", _unroutable),
     "maxInFlight": ("max_in_flight", values.number(1, 1_000_000)),
     "confirmTimeoutMs": ("confirm_timeout_ms", values.number(1, 2**31 - 1)),

@@ -3,7 +3,8 @@
 A task publishes into a queue of its own that nobody consumes from; the driver's commit names all
 queues of the batch in one message, and the broker, having journalled that one decision, hands their
 messages on to where they belong.  A batch that was committed before is recognised by its sink's
-name and its number, and dropped.  What is never committed expires.
+name, its destination and its number, and dropped; one below the sink's last is an error, unless
+`lowerBatch` says otherwise.  What is never committed expires.
 
 Invariant: a commit is asked for only while every queue holds as many messages as were confirmed
 into it, so that nothing that expired, or was purged, is missing in silence.
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import secrets
 import time
 from collections.abc import Callable, Sequence
@@ -38,16 +40,26 @@ _BACKLOG_SECONDS: Final = 0.2
 
 SINK_ARGUMENT: Final = "x-staging-sink"
 BATCH_ARGUMENT: Final = "x-staging-batch"
+DESTINATION_ARGUMENT: Final = "x-staging-destination"
+
+#: How the broker refuses a batch below the last one of its sink.
+_LOWER: Final = re.compile(r"batch \d+ is below (\d+), the last batch of sink")
 
 log = logging.getLogger("leveret.spark")
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What is written as one: batch `batch` of the sink of that name."""
+    """What is written as one: batch `batch` of the sink of that name and destination."""
 
     sink: str
     batch: int
+    destination: str
+
+    @property
+    def title(self) -> str:
+        """The batch as logs and errors name it."""
+        return f"batch {self.batch} of sink {self.sink!r} to {self.destination!r}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +83,7 @@ class StagingQueue:
             "x-queue-type": "classic",
             SINK_ARGUMENT: job.sink,
             BATCH_ARGUMENT: job.batch,
+            DESTINATION_ARGUMENT: job.destination,
             "x-expires": options.staging_expiry_ms,
         }
         channel.queue_declare(self.name, durable=True, arguments=arguments)
@@ -134,22 +147,22 @@ def commit(
     job: Job,
     staged: Sequence[Staged],
     wait: Callable[[float], object] = time.sleep,
-) -> None:
-    """Have the broker publish a batch, once and for all.
+) -> bool:
+    """Have the broker publish a batch, once and for all; tell whether it was committed before.
 
     When it returns, the decision is on the broker's disk.  A commit whose answer did not come is
     asked for again: the broker knows it if it was decided.  Where batches come faster than they are
     handed on, it waits as long as for a confirm.
 
-    Raises: WriteError when the broker refuses; Interrupted.
+    Raises: WriteError when the broker refuses, also a batch below the last one; Interrupted.
     """
-    what = f"the commit of batch {job.batch} of sink {job.sink!r}"
+    what = f"the commit of {job.title}"
     until = time.monotonic() + options.confirm_timeout_ms / 1000
     asked = _Asked()
     while True:
         try:
             ask(options, what, lambda: _commit_once(options, job, staged, asked))
-            return
+            return asked.known
         except _Backlog as error:
             if time.monotonic() >= until:
                 raise WriteError(f"the broker refused {what}: {error}") from error
@@ -157,16 +170,19 @@ def commit(
 
 
 class _Asked:
-    """Whether a commit went out whose answer did not come."""
+    """Whether a commit went out whose answer did not come, and the batch was committed before."""
 
     def __init__(self) -> None:
         self.unanswered = False
+        self.known = False
 
 
 def _commit_once(options: WriteOptions, job: Job, staged: Sequence[Staged], asked: _Asked) -> None:
     """Ask for the commit.  Raises: WriteError; Interrupted; _Backlog."""
     command = {
         "sink": job.sink,
+        "destination": job.destination,
+        "lower": options.lower_batch,
         "batch": job.batch,
         "queues": [one.queue for one in staged],
         "unroutable": options.unroutable,
@@ -177,6 +193,7 @@ def _commit_once(options: WriteOptions, job: Job, staged: Sequence[Staged], aske
         channel.confirm_select()
         if not asked.unanswered and not check_staged(channel, staged):
             check_dropped(channel, staged[0])
+            asked.known = True
         properties = BasicProperties(content_type="application/json", delivery_mode=2)
         asked.unanswered = True
         channel.publish(json.dumps(command).encode(), "", COMMIT_KEY, properties, mandatory=True)
@@ -184,13 +201,27 @@ def _commit_once(options: WriteOptions, job: Job, staged: Sequence[Staged], aske
         asked.unanswered = False
         if _BACKLOG in str(error):
             raise _Backlog(str(error)) from error
-        raise WriteError(
-            f"the broker refused batch {job.batch} of sink {job.sink!r}: {error}"
-        ) from error
+        if (lower := _LOWER.search(str(error))) is not None:
+            raise _set_back(options, job, int(lower[1])) from error
+        raise WriteError(f"the broker refused {job.title}: {error}") from error
     except INTERRUPTIONS as error:
         raise interrupted(error) from error
     finally:
         close_link(connection)
+
+
+def _set_back(options: WriteOptions, job: Job, last: int) -> WriteError:
+    """Return the error of a batch below the last one of its sink."""
+    if options.write_id is not None:
+        remedy = "set another writeId, or delete the sink"
+    else:
+        remedy = "start the query with a new checkpoint, or delete the sink"
+    return WriteError(
+        f"{job.title} is below the last one that was written, {last}: its checkpoint or its "
+        f"numbers were set back, and all batches up to {last} would be dropped. To begin anew "
+        f"{remedy} (leveret ctl delete_sink {job.sink}, or DELETE /api/sinks/<vhost>/<sink>); to "
+        "have such batches dropped set the option lowerBatch to drop"
+    )
 
 
 def discard(options: WriteOptions, queues: Sequence[str]) -> None:

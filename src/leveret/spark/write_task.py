@@ -39,12 +39,20 @@ _UNROUTABLE: Final = "unroutable"
 
 
 class Written(WriterCommitMessage):
-    """What one task wrote: how many rows, and where they wait for the commit if they do."""
+    """What one task wrote: how many rows, and where they wait for the commit if they do.
 
-    def __init__(self, job: Job, rows: int, staged: Staged | None) -> None:
+    Of the rows, `known` are those that the broker had taken before and dropped, and `unroutable`
+    those that no queue took; of staged rows both are known to the broker alone.
+    """
+
+    def __init__(
+        self, job: Job, rows: int, staged: Staged | None, known: int = 0, unroutable: int = 0
+    ) -> None:
         self.job = job
         self.rows = rows
         self.staged = staged
+        self.known = known
+        self.unroutable = unroutable
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +63,11 @@ class Task:
     query: str | None
     batch: int | None
 
-    def job(self) -> Job:
+    def job(self, destination: str) -> Job:
         """Return the batch of a streaming query."""
         if self.query is None or self.batch is None:
             raise WriteError("Spark did not tell the task its query and batch")
-        return Job(self.query, self.batch)
+        return Job(self.query, self.batch, destination)
 
 
 def current_task() -> Task:
@@ -132,6 +140,7 @@ class TaskWriter:
         self._options = options
         self._job = job
         self._rows = 0
+        self._unroutable = 0
         self._numbers: RowNumbers | ColumnNumbers | None = None
         self._staging: StagingQueue | None = None
         # A task waits for its rows for as long as they take, and beats for nobody meanwhile.
@@ -147,8 +156,8 @@ class TaskWriter:
             close_link(connection)
             raise
         staging = None if self._staging is None else self._staging.name
-        mandatory = staging is not None or options.unroutable != "drop"
-        envelope = Envelope(mandatory, staging, publisher)
+        # What comes back is counted, be it to be dropped.
+        envelope = Envelope(True, staging, publisher)
         piece = min(SPARK_WRITE_PIECE_RECORDS, options.max_in_flight)
         self._encoder = Encoder(layout, self._sender.frames, envelope, piece)
 
@@ -179,7 +188,7 @@ class TaskWriter:
         self._sender.finish()
         staged = None if self._staging is None else self._staging.staged(self._rows)
         self._sender.close()
-        return Written(self._job, self._rows, staged)
+        return Written(self._job, self._rows, staged, self._sender.known, self._unroutable)
 
     def abandon(self) -> str | None:
         """Let go of the connection; return the staging queue that is left."""
@@ -192,11 +201,15 @@ class TaskWriter:
         where = f"exchange {message.exchange!r} with routing key {message.routing_key!r}"
         if self._staging is not None:
             raise WriteError(f"the staging queue {self._staging.name!r} is gone")
+        if exchange is None and self._options.unroutable == "drop":
+            self._unroutable += 1
+            return
         if exchange is None or message.exchange == exchange:
             raise WriteError(
                 f"no queue takes what is published to {where} ({message.reply_text}); bind one, or "
                 "set the option unroutable to drop or to dead-letter:<exchange>"
             )
+        self._unroutable += 1
         properties = message.properties
         properties.headers = _dead_letter_headers(message, self._publisher_name)
         frames = self._sender.frames.publish(

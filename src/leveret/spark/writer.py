@@ -21,6 +21,7 @@ from pyspark.sql.types import StructType
 
 from leveret.spark.options import OptionError
 from leveret.spark.write_options import WriteOptions
+from leveret.spark.write_result import WriteResult, add_result
 from leveret.spark.write_schema import Layout, layout_of
 from leveret.spark.write_staging import Job, commit, discard
 from leveret.spark.write_task import Task, TaskWriter, Written, current_task
@@ -38,7 +39,8 @@ class BatchWriter(DataSourceArrowWriter):
         _refuse_overwrite(overwrite)
         self._options = options.for_batch()
         self._layout = layout_of(schema, options)
-        self._job = Job(options.write_id or f"save-{secrets.token_hex(8)}", options.write_batch)
+        sink = options.write_id or f"save-{secrets.token_hex(8)}"
+        self._job = Job(sink, options.write_batch, options.place)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Write the rows of one task.  Raises: WriteError; RowError; Interrupted; OptionError."""
@@ -64,7 +66,9 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Write the rows of one task.  Raises: WriteError; RowError; Interrupted; OptionError."""
         task = current_task()
-        return write_rows(self._options, self._layout, task.job(), task, iterator)
+        return write_rows(
+            self._options, self._layout, task.job(self._options.place), task, iterator
+        )
 
     def commit(self, messages: Messages, batchId: int) -> None:  # noqa: N803
         """Publish what was staged.  Raises: WriteError; Interrupted."""
@@ -108,14 +112,35 @@ def write_rows(
         raise
 
 
-def commit_written(options: WriteOptions, messages: Messages) -> None:
-    """Publish what tasks have staged.  Raises: WriteError; Interrupted."""
-    written = [message for message in messages if isinstance(message, Written)]
+def commit_written(options: WriteOptions, messages: Messages) -> WriteResult | None:
+    """Publish what tasks have staged, and tell what came of it; None where no task had rows.
+
+    Raises: WriteError; Interrupted.
+    """
+    written = [message for message in messages if isinstance(message, Written) and message.rows]
+    if not written:
+        log.info("no rows are written to %s", options.title)
+        return None
+    job = written[0].job
     staged = [message.staged for message in written if message.staged is not None]
-    if staged:
-        commit(options, written[0].job, staged)
     rows = sum(message.rows for message in written)
+    dropped = sum(message.known for message in written)
+    if staged and commit(options, job, staged):
+        dropped = rows
+    unroutable = sum(message.unroutable for message in written)
+    result = WriteResult(job.sink, job.destination, job.batch, rows, dropped, unroutable)
+    if dropped:
+        log.warning("%s: %d of %d rows were written before and dropped", job.title, dropped, rows)
+    if unroutable:
+        log.warning("%s: no queue took %d of %d rows", job.title, unroutable, rows)
     log.info("%d rows of %d tasks are written to %s", rows, len(messages), options.title)
+    if options.result_file is not None:
+        try:
+            add_result(options.result_file, result)
+        except OSError as error:
+            # The rows are there: a batch that failed for this would be written again for nothing.
+            log.warning("the result of %s is not kept: %s", job.title, error)
+    return result
 
 
 def abort_written(options: WriteOptions, messages: Messages) -> None:

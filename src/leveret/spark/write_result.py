@@ -1,0 +1,59 @@
+"""What came of a write, and the file that tells it: one line of JSON for each commit.
+
+Spark has no place for it: the process that commits answers with a status alone, and a Python sink
+adds nothing to a query's progress (PySpark 4.3).  So a write with the option `resultFile` leaves
+its results on the driver's machine, where `watch_writes` (`listener.py`) joins them to the progress
+of their query.
+
+Invariants: the file is replaced whole; it holds the newest results, and no more of them than
+`SPARK_WRITE_RESULTS_MAX`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from leveret.limits import SPARK_WRITE_RESULTS_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class WriteResult:
+    """One commit: of its rows, `dropped` were written before, and `unroutable` no queue took.
+
+    Unroutable rows of a staged batch are the broker's to count (`GET /api/sinks`), because it looks
+    for their queues after the commit.
+    """
+
+    sink: str
+    destination: str
+    batch: int
+    rows: int
+    dropped: int
+    unroutable: int
+
+
+def add_result(path: str | Path, result: WriteResult) -> None:
+    """Add a result at the end of a file, which is made if need be.  Raises: OSError."""
+    file = Path(path)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    # Several writes of one driver may share a file.
+    with file.with_name(file.name + ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        kept = [*read_results(file), result][-SPARK_WRITE_RESULTS_MAX:]
+        new = file.with_name(file.name + ".new")
+        lines = [json.dumps(dataclasses.asdict(one), ensure_ascii=False) for one in kept]
+        new.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        new.replace(file)
+
+
+def read_results(path: str | Path) -> list[WriteResult]:
+    """Return the results in a file, the oldest first; none where there is no file."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return []
+    return [WriteResult(**json.loads(line)) for line in text.splitlines() if line]
