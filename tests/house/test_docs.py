@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -97,3 +98,70 @@ def test_the_checks_catch_what_they_are_for(tmp_path: Path) -> None:
     )
     assert list(broken_links(page)) == ["gone.md", "page.md#gone"]
     assert len(list(broken_code(page))) == 1
+
+
+#: Where a person reads how to install: a name alone would be looked up on an index, where there is
+#: no package of ours.
+INSTALLED_BY_NAME = re.compile(r"pip install[^`]{1,40}?(?<![/\w-])leveret(?![\w/-])")
+
+
+def test_nobody_is_told_to_install_a_name_that_no_index_has() -> None:
+    texts = [*pages(), *sorted((ROOT / "src").rglob("*.py"))]
+    told = [
+        f"{path.relative_to(ROOT)}: {found}"
+        for path in texts
+        for found in INSTALLED_BY_NAME.findall(path.read_text())
+    ]
+    assert told == []
+
+
+def test_a_name_alone_would_be_found() -> None:
+    for text in (
+        "pip install leveret",
+        "pip install 'leveret[spark]'",
+        "pip install\n  -U leveret",
+    ):
+        assert INSTALLED_BY_NAME.search(text), text
+    for text in ("pip install .", "pip install '.[spark]'", "pip install 'dist/leveret-1.whl'"):
+        assert not INSTALLED_BY_NAME.search(text), text
+
+
+EXTRA = re.compile(r"`(\w+)`")
+
+
+def test_every_extra_is_listed_and_none_that_is_not_there() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    page = (ROOT / "docs" / "building.md").read_text()
+    table = "\n".join(line for line in page.splitlines() if line.startswith("| `"))
+    listed = {name for line in table.splitlines() for name in EXTRA.findall(line.split("|")[1])}
+    assert listed == set(project["project"]["optional-dependencies"])
+
+
+#: What a page says of speed or of losses; it names the command that printed it.
+FIGURE = re.compile(r"times RabbitMQ|times the rate|million confirmed")
+
+
+def test_figures_of_the_front_page_name_their_command_and_what_they_compare_with() -> None:
+    points = re.split(r"\n(?=- )", (ROOT / "README.md").read_text())
+    claims = [point for point in points if FIGURE.search(point)]
+    assert len(claims) > 1
+    assert [point for point in claims if "`make " not in point] == []
+    compared = [point for point in claims if "RabbitMQ" in point]
+    assert [point for point in compared if "RabbitMQ 3.10.8" not in point] == []
+
+
+def test_losses_of_the_front_page_are_those_of_the_scoreboard() -> None:
+    """The kills, the cuts and the sum of confirmed messages stand in the rows of durability.md."""
+    rows = re.findall(
+        r"^\| Leveret, (kill -9|`kill -9`|power cut) \| ([\d,]+) \| [\d,]+ \| ([\d,]+) \| (\d+) \|",
+        (ROOT / "docs" / "durability.md").read_text(),
+        re.MULTILINE,
+    )
+    kills, cuts = (int(row[1].replace(",", "")) for row in rows)
+    confirmed = sum(int(row[2].replace(",", "")) for row in rows)
+    assert [row[3] for row in rows] == ["0", "0"]
+    claim = (
+        f"{kills:,} killed processes and {cuts:,} power cuts lost nothing of "
+        f"{confirmed / 1e6:.1f} million confirmed messages"
+    )
+    assert claim in (ROOT / "README.md").read_text()

@@ -1,1 +1,0 @@
-"""The embedded broker for other people's tests."""
