@@ -4,7 +4,12 @@
 
 The broker measured is the one installed for the Python that runs this; `--pure-python PATH` puts
 another build beside it.  A figure is the median of the rounds; within a round the sides take turns
-scenario by scenario, so that a change of the machine's mood meets all of them.  See README.md.
+scenario by scenario, so that a change of the machine's mood meets all of them.
+
+    .venv/bin/python bench/side_by_side.py --other PATH --rounds 7 [--instructions 20000]
+
+compares with any other build, of a checkout or a virtual environment, in place of RabbitMQ: the
+ratio of each round, and the instructions that both execute for a message.  See README.md.
 """
 
 from __future__ import annotations
@@ -16,11 +21,13 @@ import secrets
 import statistics
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+import builds
+import instructions
 import rabbitmq
 import sides
 
@@ -38,6 +45,7 @@ class Scenario:
     perf: list[str] = field(default_factory=list)  # `leveret perf`'s flags for the same load
     extra: list[str] = field(default_factory=list)
     synced: bool = False  # whether records per sync are worth a column
+    counted: bool = False  # whether instructions per message are counted
 
 
 ONE: Final = ["-P", "1", "-C", "1"]
@@ -48,11 +56,12 @@ SCENARIOS: Final = [
     Scenario("auto-ack", "16 B, auto-ack", [*ONE, "-s", "16"], target=12, perf=["-s", "16", "-a"]),
     Scenario(
         "confirms", "16 B, confirms 1000, acks 100", [*CONFIRMED, "-s", "16"], target=15,
-        perf=[*PERF_CONFIRMED, "-s", "16"],
+        perf=[*PERF_CONFIRMED, "-s", "16"], counted=True,
     ),
     Scenario(
         "durable", "16 B, durable, persistent, confirmed", [*CONFIRMED, "-d", "-s", "16"],
         target=10, perf=[*PERF_CONFIRMED, "-s", "16", "-f", "persistent"], synced=True,
+        counted=True,
     ),
     Scenario(
         "durable-16", "the same, 16 publishers on 16 queues", ["-P", "16", "-C", "16", "-M", "16",
@@ -81,6 +90,7 @@ SCENARIOS: Final = [
 
 #: The columns that have a meaning of their own.
 LEVERET: Final = "Leveret"
+OTHER: Final = "the other"
 PERF: Final = "Leveret by its own `leveret perf`"
 
 Figures = dict[str, list[float]]
@@ -103,7 +113,8 @@ def loads_of(started: list[sides.Side], generator: set[int]) -> dict[str, Load]:
 
     loads = {side.name: by_generator(side) for side in started}
     ours = started[0]
-    if ours.name == LEVERET and sides.has_perf():
+    compares = any(side.name == OTHER for side in started)
+    if ours.name == LEVERET and sides.has_perf() and not compares:
         loads[PERF] = lambda scenario, queue, seconds: (
             sides.perf(ours, scenario.perf, queue, seconds, generator) if scenario.perf else {}
         )
@@ -117,8 +128,10 @@ def measure(
     found: dict[str, dict[str, Figures]] = {}
     failures: list[str] = []
     for round_ in range(options.rounds):
+        # Who begins changes from round to round: it finds the machine as the last load left it.
+        turns = [*loads.items()][:: -1 if round_ % 2 else 1]
         for scenario in scenarios:
-            for name, load in loads.items():
+            for name, load in turns:
                 say(f"round {round_ + 1}/{options.rounds}: {scenario.title}: {name}")
                 # A queue of its own: what a run left in sockets cannot come into the next.
                 queue = f"bench-{secrets.token_hex(4)}"
@@ -221,7 +234,7 @@ def table(rows: list[dict[str, Any]], names: list[str], columns: list[str]) -> s
     return "\n".join(lines)
 
 
-def arguments() -> argparse.Namespace:
+def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     """Return the command line's options."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--seconds", type=float, default=5.0, help="length of each run")
@@ -231,9 +244,33 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--cpus", choices=["one", "all"], default="all", help="a broker's cores")
     parser.add_argument("--pure-python", metavar="PATH", help="a Python with another build")
     parser.add_argument("--no-rabbitmq", action="store_true", help="leave RabbitMQ out")
+    parser.add_argument(
+        "--other",
+        metavar="PATH",
+        type=python_path,
+        help="compare with this build only: its Python, or its checkout or virtual environment",
+    )
+    parser.add_argument(
+        "--instructions",
+        metavar="N",
+        type=int,
+        default=20_000,
+        help="with --other: messages by which instructions are counted; 0 counts none",
+    )
     temporary = Path(tempfile.gettempdir())
     parser.add_argument("--dir", type=Path, default=temporary, help="where data lies: a real disk")
-    return parser.parse_args()
+    options = parser.parse_args(given)
+    if options.other and options.pure_python:
+        parser.error("--other compares two builds, and --pure-python names a third one")
+    return options
+
+
+def python_path(text: str) -> str:
+    """Return the Python of a build.  Raises: argparse.ArgumentTypeError."""
+    try:
+        return builds.python_of(Path(text))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def start_all(
@@ -242,19 +279,78 @@ def start_all(
     """Start the brokers; return them, the one to compare with last, and their versions."""
     broker, _ = sides.cores(options.cpus)
     started, versions = [], []
-    pythons = [(LEVERET, sys.executable), ("Leveret pure", options.pure_python)]
+    pythons = [
+        (LEVERET, sys.executable),
+        ("Leveret pure", options.pure_python),
+        (OTHER, options.other),
+    ]
     for name, python in pythons:
         if python is None:
             continue
         if not sides.has_broker(python):
             say(f"{name}: no broker is installed for {python}")
             continue
-        versions.append(f"{name}: {sides.version(python)}")
+        where = f" at {python}" if name == OTHER else ""
+        versions.append(f"{name}: {sides.version(python)}{where}")
         started.append(stack.enter_context(sides.leveret(python, name, options.dir, broker)))
-    if rabbitmq.installed() and not options.no_rabbitmq:
+    if rabbitmq.installed() and not options.no_rabbitmq and not options.other:
         say("starting RabbitMQ")
         started.append(stack.enter_context(sides.rabbit(options.dir, broker)))
     return started, versions
+
+
+def compared(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Add the figure that counts, and the ratios of the rounds, to the rows of two builds."""
+    for row, scenario in ((row, by_name(row["scenario"])) for row in rows):
+        row["figures"] = {name: row["median"][name][scenario.figure] for name in row["median"]}
+        ours, theirs = (
+            row["rounds"].get(name, {}).get(scenario.figure, []) for name in (LEVERET, OTHER)
+        )
+        row["compared"] = builds.compare(ours, theirs, less_is_better=scenario.unit == "µs")
+    return rows
+
+
+def by_name(name: str) -> Scenario:
+    """Return a scenario by its name."""
+    return next(scenario for scenario in SCENARIOS if scenario.name == name)
+
+
+def counted(
+    scenarios: list[Scenario], options: argparse.Namespace
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return a row of instructions per message for each scenario that counts; and what failed."""
+    wanted = [scenario for scenario in scenarios if scenario.counted]
+    if not wanted or not options.instructions:
+        return [], []
+    try:
+        how = instructions.method()
+    except instructions.CountError as error:
+        return [], [f"instructions: {error}"]
+    rows: list[dict[str, Any]] = []
+    failures: list[str] = []
+    for scenario in wanted:
+        found: dict[str, float | None] = {}
+        for name, python in ((LEVERET, sys.executable), (OTHER, options.other)):
+            say(f"instructions by {how}: {scenario.title}: {name}")
+            load = (scenario.flags, options.instructions, options.dir, how)
+            try:
+                found[name] = instructions.count(python, *load)
+            except (instructions.CountError, sides.GeneratorError) as error:
+                failures.append(f"instructions: {scenario.title}: {name}: {error}")
+                found[name] = None
+        ours, theirs = found[LEVERET], found[OTHER]
+        # The figure is an amount, not a speed: above 1 this build executes more than the other.
+        pair = ([ours], [theirs]) if ours and theirs else ([], [])
+        rows.append(
+            {
+                "scenario": scenario.name,
+                "title": scenario.title,
+                "unit": f"instructions/msg by {how}",
+                "figures": found,
+                "compared": builds.compare(*pair, less_is_better=False),
+            }
+        )
+    return rows, failures
 
 
 def main() -> int:
@@ -281,22 +377,33 @@ def main() -> int:
         "seconds": str(options.seconds),
         "rounds": str(options.rounds),
     }
+    result = {"about": about, "versions": versions, "scenarios": rows, "failures": failures}
+    if options.other:
+        result["instructions"], failed = counted(scenarios, options)
+        failures += failed
+        compared(rows)
     if options.json:
-        print(
-            json.dumps(
-                {"about": about, "versions": versions, "scenarios": rows, "failures": failures},
-                indent=2,
-            )
-        )
+        print(json.dumps(result, indent=2, default=builds.as_json))
     else:
-        print("\n".join(versions))
-        print(", ".join(f"{key} {value}" for key, value in about.items()), end="\n\n")
-        print(table(rows, names, list(loads)))
-        if records := syncs(rows):
-            print(f"\n{records}\n\n{SYNC_NOTE}")
+        print_tables(result, names, list(loads))
     for failure in failures:
         say(f"failed: {failure}")
     return 1 if failures else 0
+
+
+def print_tables(result: dict[str, Any], names: list[str], columns: list[str]) -> None:
+    """Print what was measured as Markdown."""
+    rows = result["scenarios"]
+    print("\n".join(result["versions"]))
+    print(", ".join(f"{key} {value}" for key, value in result["about"].items()), end="\n\n")
+    if "instructions" in result:
+        print(builds.table(rows, names))
+        if result["instructions"]:
+            print(f"\n{builds.table(result['instructions'], names)}")
+        return
+    print(table(rows, names, columns))
+    if records := syncs(rows):
+        print(f"\n{records}\n\n{SYNC_NOTE}")
 
 
 if __name__ == "__main__":

@@ -60,10 +60,19 @@ def build_generator() -> None:
 
 
 def generate(
-    side: Side, flags: Sequence[str], queue: str, seconds: float, cpus: set[int]
+    side: Side,
+    flags: Sequence[str],
+    queue: str,
+    seconds: float,
+    cpus: set[int],
+    wrapper: Sequence[str] = (),
 ) -> dict[str, float]:
-    """Put load on a broker and return the figures.  Raises: GeneratorError."""
-    command = [str(GENERATOR), "-p", str(side.port), "-Q", queue, "-t", str(seconds), *flags]
+    """Put load on a broker and return the figures; `wrapper` is a command that runs the generator.
+
+    Raises: GeneratorError.
+    """
+    where = ["-p", str(side.port), "-Q", queue]
+    command = [*wrapper, str(GENERATOR), *where, "-t", str(seconds), *flags]
     with placed(cpus):
         process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -137,10 +146,12 @@ def cores(broker_cpus: str) -> tuple[set[int], set[int]]:
 
 
 @contextlib.contextmanager
-def leveret(python: str, name: str, directory: Path, cpus: set[int]) -> Iterator[Side]:
-    """Run the Leveret that a Python has installed."""
+def leveret(
+    python: str, name: str, directory: Path, cpus: set[int], wrapper: Sequence[str] = ()
+) -> Iterator[Side]:
+    """Run the Leveret that a Python has installed, by `wrapper` where one is given."""
     data = Path(tempfile.mkdtemp(prefix="bench-leveret-", dir=directory))
-    process = BrokerProcess(data, python=python)
+    process = BrokerProcess(data, python=python, wrapper=wrapper)
     try:
         with placed(cpus):
             process.start()
