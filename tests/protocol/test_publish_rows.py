@@ -23,6 +23,31 @@ def test_b17_immediate_is_540(connection: raw.Connection, name: str) -> None:
     connection.expect_connection_close(540, "NOT_IMPLEMENTED - immediate=true", PUBLISH)
 
 
+def test_b17_immediate_is_offered_where_the_broker_is_not_rabbitmq(
+    bytewise: bool, name: str, tmp_path: Path
+) -> None:
+    """17: 313 without a consumer, a delivery with one; each before its confirm or beside it."""
+    need_own_broker()
+    with (
+        running_broker(tmp_path, {"compatibility": "leveret"}) as own,
+        raw.connect(own.uri, bytewise=bytewise) as connection,
+    ):
+        connection.open_channel(1)
+        connection.declare(1, name, exclusive=True)
+        connection.call(1, "confirm.select")
+        connection.send(raw.publish(1, "", name, b"one", immediate=True))
+        returned = connection.expect(1, "basic.return")
+        assert (returned.code, returned.text, returned.body) == (313, "NO_CONSUMERS", b"one")
+        assert connection.expect(1, "basic.ack").delivery_tag == 1
+        connection.call(1, "basic.consume", queue=name, no_ack=True)
+        connection.send(raw.publish(1, "", name, b"two", immediate=True))
+        got = {
+            method.name: method for method in (connection.next_method(), connection.next_method())
+        }
+        assert got["basic.deliver"].body == b"two"
+        assert got["basic.ack"].delivery_tag == 2
+
+
 def test_b18_missing_exchange_is_404(connection: raw.Connection, name: str) -> None:
     """18: the channel closes; the connection's other channels go on."""
     connection.open_channel(2)

@@ -310,6 +310,13 @@ class ClassicQueue(ChunkedQueue):
         if self.staging is not None:
             self.staging.refuse_consumer()
 
+    def takes_now(self) -> bool:
+        """Tell whether a message is handed out at once: nothing is before it, and one is ready."""
+        if self.deleted or self.staging is not None or self.waits_for != 0 or not self.consumers:
+            return False
+        self.dispatch(SLICE_MESSAGES)
+        return self.ready.count() == 0 and self.turns.has_ready()
+
     def hold_until(self, group: i64) -> None:
         """Hand nothing out before `group` is synced."""
         self.turn.wait(self, group)

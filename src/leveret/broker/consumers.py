@@ -60,6 +60,13 @@ class Turns:
             tried += 1
         return None
 
+    def has_ready(self) -> bool:
+        """Tell whether there is one that can take a message; nobody's turn passes by it."""
+        for consumer in self.consumers:
+            if consumer.ready():
+                return True
+        return False
+
     def is_active(self, consumer: Consumer) -> bool:
         """Tell whether `consumer` may get messages at all, now."""
         return True
@@ -172,6 +179,10 @@ class SingleActive(Turns):
             self.before = None
         active = self.active
         return active if active is not None and active.ready() else None
+
+    def has_ready(self) -> bool:
+        """Tell whether the active consumer can take a message."""
+        return self.next() is not None
 
     def is_active(self, consumer: Consumer) -> bool:
         """Tell whether `consumer` is the active one."""

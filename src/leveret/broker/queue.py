@@ -142,6 +142,10 @@ class Queue(Dispatcher):
         if self.settings.expires_ms > 0:
             self.expiry_of_queue = QueueExpiry(self, self.settings.expires_ms)
 
+    def takes_now(self) -> bool:
+        """Tell whether a message that is published now would be handed out at once."""
+        return False
+
     def hold_until(self, group: i64) -> None:
         """Hand nothing out before `group` is synced; a stream shows only what is synced anyway."""
 

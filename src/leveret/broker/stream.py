@@ -368,6 +368,13 @@ class Stream(Queue):
         offset = block_in_time(self, timestamp_ms)
         return max(min(offset, self.visible_end), self.first_offset)
 
+    def takes_now(self) -> bool:
+        """Tell whether there is a consumer with credit, which gets it when it is synced."""
+        for consumer in self.readers:
+            if consumer.ready():
+                return True
+        return False
+
     def dispatch(self, limit: i64) -> bool:
         """Hand out up to `limit` messages, each consumer's share from its own place."""
         more = False

@@ -59,12 +59,14 @@ class TxPublish:
         mandatory: bool,
         staging: Staging | None = None,
         commit: Commit | None = None,
+        immediate: bool = False,
     ) -> None:
         self.message = message
         self.queues = queues
         self.mandatory = mandatory
         self.staging = staging
         self.commit = commit
+        self.immediate = immediate
 
 
 class TxSettle:

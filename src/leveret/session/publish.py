@@ -4,7 +4,7 @@
 in the input; what does not fit that shape is left to the frame by frame path in `content`, which
 ends in `accept` too.
 
-What is staged or committed (`staged.py`) branches off in `accept`.
+What is staged or committed (`staged.py`), or `immediate`, branches off in `accept`.
 """
 
 from __future__ import annotations
@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
-from leveret.broker.exchange import Routing
-from leveret.broker.queue import Queue, is_reached
+from leveret.broker.queue import is_reached
 from leveret.broker.vhost import KNOWN, RECORDED
-from leveret.errors import PreconditionFailed
 from leveret.message import Message
 from leveret.session.channel import CONFIRM, NO_CONTENT, TX, Channel, TxPublish
+from leveret.session.immediate import accept_immediate
 from leveret.session.inspect import INSPECTED, INSPECTED_LOW, inspect
-from leveret.session.route import ALREADY_TAKEN, Route, check_copies, give_back, resolve
+from leveret.session.route import ALREADY_TAKEN, give_back, queues_of, resolve, unrefused
 from leveret.session.staged import accept_special
 from leveret.wire.properties import skim_properties
 
@@ -74,7 +73,10 @@ def accept(
     if route is None or route.revision != vhost.revision:
         route = resolve(channel, arguments)
     if route.special:
-        accept_special(channel, route, properties, body)
+        if route.immediate:
+            accept_immediate(channel, route, properties, body, persistent)
+        else:
+            accept_special(channel, route, properties, body)
         return
     more_keys: list[str] | None = None
     numbered = False
@@ -88,9 +90,9 @@ def accept(
     message = Message(route.address, properties, body, turn.now_ms, persistent, False, numbered)
     queues = route.queues
     if more_keys:
-        queues = _route_copies(channel, route, more_keys, properties)
+        queues = queues_of(channel, route, more_keys, properties)
     elif route.dynamic:
-        queues = _unrefused(vhost.route(route.exchange, route.routing_key, properties))
+        queues = unrefused(vhost.route(route.exchange, route.routing_key, properties))
     route.exchange.published_in += 1
     connection.published += 1
     if channel.mode == TX:
@@ -110,20 +112,3 @@ def accept(
     if channel.mode == CONFIRM:
         channel.count_publish(outcome)
     connection.check_publisher(outcome & RECORDED != 0)
-
-
-def _route_copies(
-    channel: Channel, route: Route, more_keys: list[str], properties: bytes
-) -> list[Queue]:
-    """Return the queues of a message that has the headers CC or BCC."""
-    vhost = channel.vhost
-    exchange = route.exchange
-    check_copies(channel, exchange, more_keys)
-    return _unrefused(vhost.route_copies(exchange, route.routing_key, more_keys, properties))
-
-
-def _unrefused(routing: Routing) -> list[Queue]:
-    """Return where a message goes.  Raises: PreconditionFailed (406) where a header is refused."""
-    if routing.refusal:
-        raise PreconditionFailed(routing.refusal, 60, 40)
-    return routing.queues

@@ -13,10 +13,16 @@ from mypy_extensions import i64
 
 from leveret.broker.classic import ClassicQueue
 from leveret.broker.commit import COMMIT_KEY
-from leveret.broker.exchange import Exchange
+from leveret.broker.exchange import Exchange, Routing
 from leveret.broker.queue import Queue
 from leveret.broker.staging import Staging
-from leveret.errors import AccessRefused, FrameError, NotImplementedFault, SyntaxFault
+from leveret.errors import (
+    AccessRefused,
+    FrameError,
+    NotImplementedFault,
+    PreconditionFailed,
+    SyntaxFault,
+)
 from leveret.limits import ROUTES_CACHED_MAX
 from leveret.message import Address, Message
 from leveret.routing.keys import check_strict_routing_key
@@ -58,8 +64,9 @@ class Route:
         self.staging: Staging | None = None
         #: True for what is no message but a commit.
         self.commits = False
-        #: True for either.
+        #: True for either, and for what a consumer is to take at once or not at all.
         self.special = False
+        self.immediate = False
         if not exchange.name:
             self._look()
 
@@ -70,6 +77,11 @@ class Route:
             if isinstance(queue, ClassicQueue):
                 self.staging = queue.staging
         self.special = self.commits or self.staging is not None
+
+    def make_immediate(self) -> None:
+        """Note the flag `immediate`; what is staged or committed knows none."""
+        self.immediate = not self.special
+        self.special = True
 
 
 def resolve(channel: Channel, arguments: bytes) -> Route:
@@ -82,7 +94,7 @@ def resolve(channel: Channel, arguments: bytes) -> Route:
     if key_end + 1 != size:
         raise SyntaxFault("the arguments of basic.publish have the wrong length", 60, 40)
     bits: i64 = arguments[key_end]
-    if bits & 2:
+    if bits & 2 and channel.connection.settings.compatible:
         raise NotImplementedFault("immediate=true", 60, 40)
     exchange_name = arguments[3:exchange_end]
     routing_key = arguments[exchange_end + 1 : key_end]
@@ -102,6 +114,8 @@ def resolve(channel: Channel, arguments: bytes) -> Route:
         bits & 1 == 1,
         channel.vhost.revision,
     )
+    if bits & 2:
+        route.make_immediate()
     routes = channel.connection.routes
     if len(routes) >= ROUTES_CACHED_MAX:
         routes.clear()
@@ -138,6 +152,31 @@ def check_copies(channel: Channel, exchange: Exchange, keys: list[str]) -> None:
     if channel.vhost.strict_keys and exchange.has_patterns:
         for key in keys:
             check_strict_routing_key(key)
+
+
+def queues_of(
+    channel: Channel, route: Route, more_keys: list[str], properties: bytes
+) -> list[Queue]:
+    """Return where a message goes that has `more_keys` in the headers CC and BCC.
+
+    Raises: AccessRefused (403); PreconditionFailed (406) for a key or header that is refused.
+    """
+    vhost = channel.vhost
+    if more_keys:
+        check_copies(channel, route.exchange, more_keys)
+        return unrefused(
+            vhost.route_copies(route.exchange, route.routing_key, more_keys, properties)
+        )
+    if route.dynamic:
+        return unrefused(vhost.route(route.exchange, route.routing_key, properties))
+    return route.queues
+
+
+def unrefused(routing: Routing) -> list[Queue]:
+    """Return where a message goes.  Raises: PreconditionFailed (406) where a header is refused."""
+    if routing.refusal:
+        raise PreconditionFailed(routing.refusal, 60, 40)
+    return routing.queues
 
 
 def give_back(

@@ -13,6 +13,7 @@ from leveret.errors import PreconditionFailed
 from leveret.limits import TX_BYTES_MAX
 from leveret.message import Message
 from leveret.session.channel import CONFIRM, REJECT, TX, Channel, TxPublish
+from leveret.session.immediate import hand_out
 from leveret.session.route import give_back
 from leveret.session.staged import settle_held
 from leveret.session.unacked import Unacked
@@ -106,6 +107,8 @@ def _publish(channel: Channel, publish: TxPublish) -> i64:
         held.numbered,
     )
     queues = [queue for queue in publish.queues if not queue.deleted]
+    if publish.immediate:
+        return hand_out(channel, message, queues, publish.mandatory)
     outcome: i64 = 0
     if queues and publish.staging is not None:
         outcome = channel.vhost.stage(message, publish.staging)

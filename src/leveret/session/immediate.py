@@ -1,0 +1,77 @@
+"""Publishes with the flag `immediate`: a queue takes the message if it hands it out at once.
+
+A queue that would have to keep it does without it, and the message comes back with 313 where no
+queue handed it out; to RabbitMQ's clients the flag is 540 (`compatibility`), as it is there.
+
+Source: AMQP 0-9-1, basic.publish; RabbitMQ before 3.0 for several queues, and for `mandatory`
+beside it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from leveret.broker.queue import Queue, is_reached
+from leveret.broker.vhost import KNOWN, RECORDED
+from leveret.message import Message
+from leveret.session.channel import CONFIRM, TX, Channel, TxPublish
+from leveret.session.inspect import inspect
+from leveret.session.route import ALREADY_TAKEN, Route, give_back, queues_of
+
+#: What a message comes back with that no consumer can take now.
+NO_CONSUMERS: Final = 313
+
+
+def accept_immediate(
+    channel: Channel, route: Route, properties: bytes, body: bytes, persistent: bool
+) -> None:
+    """Hand a message out, or give it back.
+
+    Raises: AccessRefused (403), PreconditionFailed (406).
+    """
+    connection = channel.connection
+    turn = connection.turn
+    more_keys: list[str] = []
+    numbered = False
+    inspected = inspect(channel, properties)
+    if inspected is not None:
+        properties = inspected.properties
+        more_keys = inspected.more_keys
+        numbered = inspected.numbered
+    queues = queues_of(channel, route, more_keys, properties)
+    message = Message(route.address, properties, body, turn.now_ms, persistent, False, numbered)
+    route.exchange.published_in += 1
+    connection.published += 1
+    if channel.mode == TX:
+        channel.hold(TxPublish(message, queues, route.mandatory, None, None, True))
+        connection.check_publisher(True)
+        return
+    outcome = hand_out(channel, message, queues, route.mandatory)
+    if channel.mode == CONFIRM:
+        channel.count_publish(outcome)
+    connection.check_publisher(outcome & RECORDED != 0)
+
+
+def hand_out(channel: Channel, message: Message, queues: list[Queue], mandatory: bool) -> i64:
+    """Put a message into those of `queues` that hand it out now; return what `publish` does."""
+    vhost = channel.vhost
+    turn = channel.connection.turn
+    taking = [queue for queue in queues if queue.takes_now()]
+    outcome: i64 = 0
+    if taking:
+        taps = [queue for queue in queues if queue.is_tap]
+        outcome = vhost.publish(message, taking + taps)
+        for queue in taking:
+            # Before the next publish, which may find no room with a consumer any more.
+            queue.dispatch(1)
+    if turn.events is not None:
+        turn.events.published(vhost, message, len(taking))
+    if mandatory and not is_reached(queues):
+        give_back(channel, message)
+    elif not taking:
+        give_back(channel, message, NO_CONSUMERS, "NO_CONSUMERS")
+    elif mandatory and outcome & KNOWN and channel.connection.known_notify:
+        give_back(channel, message, ALREADY_TAKEN, "ALREADY_TAKEN")
+    return outcome
