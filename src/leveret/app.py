@@ -55,7 +55,7 @@ from leveret.store.ballast import Ballast
 from leveret.store.checkpoint import CheckpointSource, CheckpointStore, CheckpointWork
 from leveret.store.checkpoint_files import CheckpointFiles
 from leveret.store.damage import Damage, quarantine
-from leveret.store.disk import Disk, DiskFull, RealDisk, StorageFailure
+from leveret.store.disk import Disk, DiskFull, DiskLocked, RealDisk, StorageFailure
 from leveret.store.format import JOURNAL_DIR
 from leveret.store.journal import Group, Journal
 from leveret.store.journal_files import JournalFiles
@@ -74,6 +74,10 @@ MAPPED_BYTES: Final = 8 * 1024 * 1024
 #: What `mallopt` calls its thresholds (malloc.h).
 M_TRIM_THRESHOLD: Final = -1
 M_MMAP_THRESHOLD: Final = -3
+
+#: The largest file of definitions that is loaded: some hundred thousand queues; a device that
+#: never ends is none.
+DEFINITIONS_BYTES_MAX: Final = 256 * 1024 * 1024
 
 #: How long a graceful stop waits for clients to answer its connection.close.
 STOP_SECONDS: Final = 2.0
@@ -114,6 +118,10 @@ class SystemTokens(Tokens):
 
 class BadDefinitions(Exception):
     """The definitions of the settings cannot be loaded; the text says which and why."""
+
+
+class CannotListen(Exception):
+    """The address for AMQP cannot be listened on; the text says which and why."""
 
 
 class Node:
@@ -168,8 +176,8 @@ class Node:
     async def start(self) -> None:
         """Recover and listen.
 
-        Raises: StorageFailure when the data directory cannot be used; BadDefinitions; OSError when
-        the address cannot be listened on.
+        Raises: StorageFailure when the data directory cannot be used; BadDefinitions;
+        CannotListen.
         """
         settings = self.settings
         loop = asyncio.get_running_loop()
@@ -214,7 +222,7 @@ class Node:
             SystemTokens(),
             self._log_connection,
         )
-        self.port = await self._listener.start(settings.host, settings.port)
+        self.port = await self._listen()
         self._http.start_unix(settings.management_socket)
         self._ticker = self._start_task(self._tick())
         if settings.sync == "interval":
@@ -222,6 +230,18 @@ class Node:
         gc.set_threshold(GC_THRESHOLD, 20, 100)
         gc.collect()
         gc.freeze()
+
+    async def _listen(self) -> int:
+        """Listen for AMQP; return the port.  Raises: CannotListen."""
+        settings = self.settings
+        try:
+            return await self._listener.start(settings.host, settings.port)
+        except OSError as error:
+            # asyncio tells the address in its text again; a name that is not found has no number.
+            number = error.errno or 0
+            reason = os.strerror(number) if number > 0 else str(error.strerror or error)
+            text = f"cannot listen for AMQP on {settings.host}:{settings.port}: {reason}"
+            raise CannotListen(f"{text}; choose others by host and port") from None
 
     def _start_http(self) -> HttpListeners:
         """Listen on TCP, before AMQP clients are told where."""
@@ -325,7 +345,12 @@ class Node:
         if path is None:
             return {}
         try:
-            return read_definitions(path.read_bytes())
+            with path.open("rb") as file:
+                data = file.read(DEFINITIONS_BYTES_MAX + 1)
+            if len(data) > DEFINITIONS_BYTES_MAX:
+                text = f"{path} is larger than {DEFINITIONS_BYTES_MAX} bytes"
+                raise BadDefinitions(f"load_definitions: {text}")
+            return read_definitions(data)
         except PreconditionFailed as error:
             raise BadDefinitions(f"load_definitions: {path}: {error.text}") from None
         except OSError as failed:
@@ -613,7 +638,12 @@ class Node:
 
 
 async def _serve(settings: Settings, make_node: type[Node]) -> int:
-    node = make_node(settings, _end_soon)
+    try:
+        node = make_node(settings, _end_soon)
+    except StorageFailure as failure:
+        log = make_log(settings.log_level, settings.log_format)
+        log.critical("the broker cannot start", reason=_of_data(settings, failure))
+        return 1
     try:
         return await _serve_until_stopped(node)
     except Exception as bug:
@@ -622,22 +652,42 @@ async def _serve(settings: Settings, make_node: type[Node]) -> int:
         return INTERNAL_ERROR
 
 
+def _of_data(settings: Settings, failure: StorageFailure) -> str:
+    """Return what the data directory refused, and what would help."""
+    if isinstance(failure, DiskLocked):
+        return f"{failure}; stop that one, or give this broker another data directory (data_dir)"
+    where = settings.data_dir
+    return f"the data directory {where} cannot be used: {failure}; choose another one by data_dir"
+
+
 async def _serve_until_stopped(node: Node) -> int:
     """Run a broker until it is told to stop, or has to; return the process's exit code."""
     settings = node.settings
     try:
         await node.start()
-    except (StorageFailure, BadDefinitions, OSError) as error:
+    except StorageFailure as failure:
+        node.log.critical("the broker cannot start", reason=_of_data(settings, failure))
+        return 1
+    except (BadDefinitions, CannotListen) as error:
         node.log.critical("the broker cannot start", reason=str(error))
         return 1
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, node.request_stop)
-    sys.stdout.write(f"listening on amqp://{settings.host}:{node.port}\nServer startup complete\n")
-    sys.stdout.flush()
+    _announce(f"listening on amqp://{settings.host}:{node.port}\nServer startup complete\n")
     await node.wait()
     await node.stop()
     return node.exit_code
+
+
+def _announce(text: str) -> None:
+    """Print a text, or let it go where nobody can read it: the log says the same."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except OSError:
+        # What it still holds would fail again at the end.
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
 
 
 def _end_soon(code: int) -> None:

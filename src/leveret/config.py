@@ -59,6 +59,9 @@ MANAGEMENT_SOCKET: Final = "management.sock"
 #: Of the machine's memory, what messages may take before publishers are blocked.
 MEMORY_SHARE: Final = 0.4
 
+#: The largest settings file; a device that never ends is none.
+_FILE_BYTES_MAX: Final = 1024 * 1024
+
 _CGROUP_MEMORY: Final = Path("/sys/fs/cgroup/memory.max")
 
 #: pydantic's note that a computed default could not be computed because another value is wrong.
@@ -360,10 +363,14 @@ def _from_file(path: str | Path | None) -> dict[str, Any]:
     if not path:
         return {}
     try:
-        found = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        with Path(path).open("rb") as file:
+            data = file.read(_FILE_BYTES_MAX + 1)
+        if len(data) > _FILE_BYTES_MAX:
+            raise ConfigError(f"config_file: {path} is larger than {_FILE_BYTES_MAX} bytes")
+        found = tomllib.loads(data.decode())
     except OSError as error:
         raise ConfigError(f"config_file: cannot read {path}: {error.strerror}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"config_file: {path} is not TOML: {error}") from None
     if "config_file" in found:
         raise ConfigError(f"config_file: cannot be set in {path}, a settings file")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]i?b|b)?", re.IGNORECASE)
+_SIZE: Final = re.compile(r"(\d{1,30}(?:\.\d{1,30})?)\s*([kmgt]i?b|b)?", re.IGNORECASE)
 _UNITS: Final = {
     "b": 1,
     **{f"{letter}b": 1000**power for power, letter in enumerate("kmgt", 1)},

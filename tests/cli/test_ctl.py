@@ -153,7 +153,11 @@ def test_staging_queues_are_shown_by_list_sinks_alone(
         (("delete_user", "nobody"), exits.REFUSED, b"there is no such object"),
         (("set_policy", "p", "(", '{"expires": 1}'), exits.REFUSED, b""),
         (("set_policy", "p", "x", "{"), exits.USAGE, b"DEFINITION is not JSON"),
-        (("rewind_queue", "q", "yesterday"), exits.USAGE, b"'yesterday' is no time"),
+        (
+            ("rewind_queue", "q", "yesterday"),
+            exits.USAGE,
+            b"SINCE takes a time such as 2026-01-31T12:00:00Z",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused(

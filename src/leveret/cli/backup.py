@@ -28,6 +28,7 @@ from leveret import __version__
 from leveret.cli import exits
 from leveret.cli.backup_files import FOLDERS, Copier, Manifest, make_folders, sync_folders
 from leveret.cli.backup_hold import Hold, NoBroker
+from leveret.cli.options import need_empty
 from leveret.cli.place import Config, DataDir, read_settings
 from leveret.store.disk import DiskLocked, ReadDisk, StorageFailure
 from leveret.store.format import FORMAT_PATH, look_at_format
@@ -56,8 +57,7 @@ def backup(
     settings = read_settings(data_dir, config)
     began = time.monotonic()
     with failing():
-        if to.exists() and (not to.is_dir() or any(to.iterdir())):
-            raise exits.Failure(f"{to} is there and not an empty directory", exits.USAGE)
+        need_empty(to)
         try:
             with Hold(settings.management_socket) as hold:
                 manifest = _copy_held(settings.data_dir, to, link, hold)
@@ -74,8 +74,8 @@ def failing() -> Iterator[None]:
     """Turn what the disk refuses into Failure."""
     try:
         yield
-    except DiskLocked:
-        text = "a broker runs on this directory, but nobody listens at its socket"
+    except DiskLocked as locked:
+        text = f"{locked}, but nobody listens at its management socket; see management_socket"
         raise exits.Failure(text, exits.UNUSABLE) from None
     except StorageFailure as failure:
         raise exits.Failure(str(failure), exits.UNUSABLE) from None

@@ -46,7 +46,7 @@ class Hold:
             self._response = self._connection.getresponse()
             if self._response.status != http.client.OK:
                 text = f"the broker answered {self._response.status} {self._response.reason}"
-                raise exits.Failure(text, exits.UNAVAILABLE)
+                raise exits.Failure(text, exits.INTERNAL)
             self.told: dict[str, object] = json.loads(self._response.readline())
 
     def __enter__(self) -> Self:
@@ -77,7 +77,8 @@ class Hold:
         with self._failing():
             last = json.loads(self._response.readline() or b"{}")
             if last.get("lasted") is not True:
-                raise exits.Failure("the broker let go of its files too early", exits.UNAVAILABLE)
+                text = "the broker let go of its files too early: the backup is not complete"
+                raise exits.Failure(text, exits.IO_FAILED)
 
     def _send(self, data: bytes) -> None:
         with self._failing():

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from leveret.cli import exits, options
 from leveret.client.blocking import Channel, Connection, connect
-from leveret.client.errors import ClientError
+from leveret.client.errors import ClientError, ConsumerCancelled, PublishFailed
 from leveret.errors import AmqpError
 
 
@@ -18,6 +18,8 @@ def failures() -> Iterator[None]:
         yield
     except AmqpError as error:
         raise exits.refused(error) from None
+    except (PublishFailed, ConsumerCancelled) as error:
+        raise exits.Failure(str(error), exits.REFUSED) from None
     except (ClientError, TimeoutError) as error:
         raise exits.Failure(str(error), exits.UNAVAILABLE) from None
     except ValueError as error:

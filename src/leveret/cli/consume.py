@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
-from leveret.cli import options
+from leveret.cli import exits, options
 from leveret.cli.messages import Format, printing
+
+#: Places in a stream that have a name.
+_PLACES: Final = ("first", "last", "next")
 
 
 def consume(
@@ -80,17 +83,21 @@ def _stream_arguments(
 
 
 def _start(offset: str) -> int | str | datetime:
-    """Return the number or the time that an option means; else the text."""
+    """Return the number, the time or the word that an option means.  Raises: Failure."""
     try:
         return int(offset)
     except ValueError:
         pass
-    try:
-        time = datetime.fromisoformat(offset)
-    except ValueError:
+    from leveret.broker.arguments import is_age
+
+    if offset in _PLACES or is_age(offset):
         return offset
-    # Without its zone it is the time of whoever types it.
-    return time if time.tzinfo is not None else time.astimezone()
+    time = options.read_time(offset)
+    if time is None:
+        places = ", ".join(_PLACES)
+        text = f"--offset takes {places}, an offset, an age such as 1h, or {options.TIME_FORM}"
+        raise exits.Failure(f"{text}, not {offset!r}", exits.USAGE)
+    return time
 
 
 def app() -> typer.Typer:

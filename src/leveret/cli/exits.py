@@ -16,14 +16,20 @@ NOTHING: Final = 1
 UNUSABLE: Final = 2
 #: EX_USAGE: the command line is wrong.
 USAGE: Final = 64
-#: EX_DATAERR: the broker refused what was asked for; the channel was closed.
+#: EX_DATAERR: the broker refused what was asked for, or no queue took a message.
 REFUSED: Final = 65
 #: EX_NOINPUT: a file to read is not there.
 NO_INPUT: Final = 66
-#: EX_UNAVAILABLE: no broker answers, it went away, or it did not take a message.
+#: EX_UNAVAILABLE: no broker answers, or it went away.
 UNAVAILABLE: Final = 69
-#: EX_SOFTWARE: what nobody expected ended the broker (`leveret.app.INTERNAL_ERROR`).
+#: EX_SOFTWARE: a fault of the command, or one that ended the broker (`leveret.app.INTERNAL_ERROR`).
 INTERNAL: Final = 70
+#: EX_OSERR: something of the system that the command needs is missing or does not work.
+SYSTEM: Final = 71
+#: EX_CANTCREAT: a file that was to be written cannot be made.
+CANNOT_CREATE: Final = 73
+#: EX_IOERR: reading or writing failed on the way, such as on a full disk.
+IO_FAILED: Final = 74
 #: EX_PROTOCOL: the broker closed the connection over what was sent.
 PROTOCOL: Final = 76
 #: EX_NOPERM: login or permission was refused.
@@ -32,6 +38,8 @@ NO_PERMISSION: Final = 77
 CONFIG: Final = 78
 #: Ended by SIGINT.
 INTERRUPTED: Final = 130
+#: Who read the output went away, as `head` does: the code that a shell shows for SIGPIPE.
+NOT_READ: Final = 141
 
 
 class Failure(Exception):

@@ -52,7 +52,8 @@ def ask(socket: Path, method: str, path: str, body: object = None) -> object:
         raise exits.Failure(_reason(raw), exits.REFUSED)
     if response.status >= http.client.BAD_REQUEST:
         text = f"the broker answered {response.status} {response.reason}: {_reason(raw)}"
-        raise exits.Failure(text, exits.UNAVAILABLE)
+        ours = response.status >= http.client.INTERNAL_SERVER_ERROR
+        raise exits.Failure(text, exits.INTERNAL if ours else exits.REFUSED)
     found: object = json.loads(raw) if raw else None
     return found
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated, Any
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -43,6 +45,68 @@ def size_option(*names: str, help_text: str) -> Any:
     return typer.Option(*names, parser=_size, metavar="SIZE", help=help_text)
 
 
+#: What a time looks like, for messages.
+TIME_FORM: Final = "a time such as 2026-01-31T12:00:00Z, 1970 or later (local without a zone)"
+
+
+def read_time(text: str) -> datetime | None:
+    """Return the time that a text means, in UTC; None where it means none, or one before 1970.
+
+    A time without a zone is the time of whoever types it.
+    """
+    try:
+        time = datetime.fromisoformat(text).astimezone(UTC)
+    except (ValueError, OverflowError):
+        # Also a time that falls out of the calendar in another zone.
+        return None
+    return time if time.timestamp() >= 0 else None
+
+
+def read_file(path: Path, bytes_max: int) -> str:
+    """Return the text of a file.  Raises: Failure, also for one that does not end."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(bytes_max + 1)
+    except OSError as error:
+        raise exits.Failure(f"cannot read {path}: {error.strerror}", exits.NO_INPUT) from None
+    if len(data) > bytes_max:
+        text = f"cannot read {path}: it is larger than {bytes_max} bytes"
+        raise exits.Failure(text, exits.USAGE)
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise exits.Failure(f"cannot read {path}: it is not UTF-8", exits.USAGE) from None
+
+
+def write_file(path: Path, text: str) -> None:
+    """Write a text to a file, made for its owner alone.  Raises: Failure."""
+    try:
+        path.touch(mode=0o600)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        text = f"cannot write {path}: {error.strerror}"
+        raise exits.Failure(text, exits.CANNOT_CREATE) from None
+
+
+def need_empty(path: Path) -> None:
+    """Check that a directory is not there yet, or empty.  Raises: Failure."""
+    try:
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise exits.Failure(f"{path} is there and not an empty directory", exits.USAGE)
+    except OSError as error:
+        text = f"{path} cannot be used: {error.strerror}"
+        raise exits.Failure(text, exits.CANNOT_CREATE) from None
+
+
+def read_json(text: str) -> object:
+    """Return the value of a JSON text.  Raises: ValueError, whose text says what is wrong."""
+    try:
+        found: object = json.loads(text)
+    except RecursionError:
+        raise ValueError("it nests too deep") from None
+    return found
+
+
 def read_uri(uri: str) -> Parameters:
     """Return the parameters of a connection.  Raises: Failure."""
     from leveret.client.uri import parse_uri
@@ -74,7 +138,6 @@ def read_pairs(pairs: list[str], option: str, *, texts: bool = False) -> dict[st
 def _value(text: str) -> object:
     """Return a value: JSON where it is JSON."""
     try:
-        value: object = json.loads(text)
+        return read_json(text)
     except ValueError:
         return text
-    return value

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, BinaryIO, Final
 
 import typer
 
 from leveret.cli import exits, options
+from leveret.limits import CLIENT_MESSAGE_BYTES_MAX
 
 if TYPE_CHECKING:
     from leveret.wire.properties import BasicProperties
@@ -26,13 +28,16 @@ def publish(
         ),
     ],
     body: Annotated[
-        str | None,
-        typer.Argument(metavar="[BODY]", help="The message; without it, standard input."),
+        bytes | None,
+        typer.Argument(
+            metavar="[BODY]", parser=os.fsencode, help="The message; without it, standard input."
+        ),
     ] = None,
     exchange: Annotated[str, typer.Option("--exchange", "-e", help="The exchange.")] = "",
     file: Annotated[
-        str, typer.Option("--file", "-f", help="Read the message from a file.", metavar="PATH")
-    ] = "",
+        Path | None,
+        typer.Option("--file", "-f", help="Read the message from a file.", metavar="PATH"),
+    ] = None,
     lines: Annotated[
         bool, typer.Option("--lines", "-l", help="Publish each line of the input by itself.")
     ] = False,
@@ -95,20 +100,33 @@ def _number(name: str, value: object) -> int:
         raise exits.Failure(f"--property: {name} is a number", exits.USAGE) from None
 
 
-def _messages(body: str | None, file: str, lines: bool) -> Iterator[bytes]:
+def _messages(body: bytes | None, file: Path | None, lines: bool) -> Iterator[bytes]:
     """Yield the bodies to publish.  Raises: Failure."""
     if body is not None:
-        # Bytes of the command line that are not UTF-8 come as surrogates.
-        yield body.encode(errors="surrogateescape")
+        yield body
         return
+    name = "standard input" if file is None else str(file)
     try:
-        with Path(file).open("rb") if file else sys.stdin.buffer as source:
-            if lines:
-                yield from (line.rstrip(b"\r\n") for line in source)
-            else:
-                yield source.read()
+        with sys.stdin.buffer if file is None else file.open("rb") as source:
+            while data := _next(source, name, lines):
+                yield data.rstrip(b"\r\n") if lines else data
+                if not lines:
+                    return
+            if not lines:
+                yield b""
     except OSError as error:
-        raise exits.Failure(f"cannot read {file}: {error.strerror}", exits.NO_INPUT) from None
+        raise exits.Failure(f"cannot read {name}: {error.strerror}", exits.NO_INPUT) from None
+
+
+def _next(source: BinaryIO, name: str, lines: bool) -> bytes:
+    """Return the next line or all there is, as it came.  Raises: Failure; OSError."""
+    most = CLIENT_MESSAGE_BYTES_MAX
+    # A device such as /dev/zero never ends.
+    data = source.readline(most + 1) if lines else source.read(most + 1)
+    if len(data) > most:
+        text = f"{name}: a message holds {most} bytes at most; --lines publishes each line alone"
+        raise exits.Failure(text, exits.USAGE)
+    return data
 
 
 def app() -> typer.Typer:

@@ -19,6 +19,7 @@ from leveret.cli.backup_files import (
     sync_folder,
     sync_folders,
 )
+from leveret.cli.options import need_empty
 from leveret.cli.place import Config, DataDir, read_settings
 from leveret.store.disk import RealDisk
 from leveret.store.format import FORMAT_PATH
@@ -38,8 +39,7 @@ def restore(
     It ends with 0 when all is whole, 1 when it was forced and is not, 2 when it was refused.
     """
     data = read_settings(data_dir, config).data_dir
-    if data.exists() and (not data.is_dir() or any(data.iterdir())):
-        raise exits.Failure(f"{data} is there and not an empty directory", exits.USAGE)
+    need_empty(data)
     with failing():
         files, faults = _files_of(backup, force)
         make_folders(data)

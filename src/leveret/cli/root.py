@@ -1,22 +1,28 @@
 """The top of the command: what commands there are, and how each of them ends.
 
 Invariants: a command's module is imported only when the command, its help or all commands are asked
-for; a failure is told in lines on standard error, never by a traceback.
+for; a failure is told in lines on standard error, never by a traceback.  Text of the command line
+is UTF-8 before a command sees it; paths and bytes may be anything.
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import importlib
+import io
 import os
 import sys
-from collections.abc import Iterator, MutableMapping, Sequence
-from typing import Any, Final, cast
+import traceback
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from typing import Any, Final, TextIO, cast
 
 import typer
 import typer.main
 from typer.core import TyperCommand, TyperGroup
 
 from leveret.cli import exits
+from leveret.cli.pipe import leave_broken_pipe
 
 #: The commands and the modules that hold them, in the order of the help.
 COMMANDS: Final = {
@@ -37,6 +43,9 @@ COMMANDS: Final = {
 
 #: What click gives to a wrong command line.
 _CLICK_USAGE: Final = 2
+
+#: Set to anything, it has a fault of the command shown with the calls that led to it.
+TRACEBACK_VARIABLE: Final = "LEVERET_TRACEBACK"
 
 
 Command = TyperCommand | TyperGroup
@@ -76,7 +85,39 @@ class Commands(MutableMapping[str, Any]):
 
 def command_of(app: typer.Typer) -> Command:
     """Return the command that an app of one makes, or the group of an app of several."""
-    return cast("Command", typer.main.get_command(app))
+    command = cast("Command", typer.main.get_command(app))
+    _take_utf8(command)
+    return command
+
+
+def _take_utf8(command: Any) -> None:
+    """Have a command, and all below it, refuse text that is not UTF-8."""
+    for inner in getattr(command, "commands", {}).values():
+        _take_utf8(inner)
+    if command.callback is not None:
+        command.callback = functools.partial(_call, command.callback, command.params)
+
+
+def _call(callback: Callable[..., Any], parameters: Sequence[Any], **values: Any) -> Any:
+    """Call a command with values that are UTF-8 wherever they are text.  Raises: Failure."""
+    for parameter in parameters:
+        value = values.get(parameter.name)
+        for text in value if isinstance(value, list | tuple) else (value,):
+            # What the system hands over and is no UTF-8 comes as surrogates.
+            if isinstance(text, str) and not _is_utf8(text):
+                name = parameter.metavar or parameter.name.upper()
+                if parameter.param_type_name == "option":
+                    name = parameter.opts[-1]
+                raise exits.Failure(f"{name} is not UTF-8: {os.fsencode(text)!r}", exits.USAGE)
+    return callback(**values)
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 class Root(TyperGroup):
@@ -102,6 +143,14 @@ class Root(TyperGroup):
             )
         sys.exit(self._code(args, prog_name, complete_var, extra))
 
+    def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]  # typer's name for it
+        """Run a command.  Raises: Failure for one whose output nobody reads any more."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            # typer would end the process by itself, with 1.
+            raise exits.Failure("", exits.NOT_READ) from None
+
     def _code(
         self,
         args: Sequence[str] | None,
@@ -112,10 +161,13 @@ class Root(TyperGroup):
         """Run a command; return the exit code."""
         try:
             result = super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
+            if sys.stdout is not None:
+                # Here what cannot be written is still told.
+                sys.stdout.flush()
         except exits.Failure as failure:
-            for line in str(failure).splitlines():
-                typer.echo(f"leveret: {line}", err=True)
-            return failure.code
+            if failure.code == exits.NOT_READ:
+                _write_no_more()
+            return _tell(str(failure), failure.code)
         except typer.Abort:
             return exits.INTERRUPTED
         except typer.TyperException as error:
@@ -124,7 +176,51 @@ class Root(TyperGroup):
                 show()
             code: int = error.exit_code
             return exits.USAGE if code == _CLICK_USAGE else code
+        except BrokenPipeError:
+            _write_no_more()
+            return exits.NOT_READ
+        except OSError as error:
+            _write_no_more()
+            return _tell(_told(error), exits.IO_FAILED)
+        except MemoryError:
+            return _tell("there is not enough memory for this", exits.SYSTEM)
+        except Exception as fault:  # noqa: BLE001 (a user is told in a line)
+            return _tell(_fault(fault), exits.INTERNAL)
         return result if isinstance(result, int) else exits.OK
+
+
+def _tell(text: str, code: int) -> int:
+    """Print a failure on standard error; return its code."""
+    for line in text.splitlines():
+        with contextlib.suppress(OSError):
+            typer.echo(f"leveret: {line}", err=True)
+    return code
+
+
+def _told(error: OSError) -> str:
+    """Return what the system refused: of a file by its name, else of what is printed."""
+    if error.filename is None:
+        return f"cannot write to standard output: {error.strerror or error}"
+    return f"{os.fsdecode(error.filename)}: {error.strerror}"
+
+
+def _fault(fault: Exception) -> str:
+    """Return a fault of ours in a line, or with its calls where that is asked for."""
+    if os.environ.get(TRACEBACK_VARIABLE):
+        return "".join(traceback.format_exception(fault))
+    frame = traceback.extract_tb(fault.__traceback__)[-1]
+    place = f"{os.path.basename(frame.filename)}:{frame.lineno}"  # noqa: PTH119
+    text = str(fault).partition("\n")[0]
+    return (
+        f"this is a fault of leveret, please report it: {type(fault).__name__}: {text} ({place}); "
+        f"with {TRACEBACK_VARIABLE}=1 it shows the calls"
+    )
+
+
+def _write_no_more() -> None:
+    """Have what still waits for standard output go nowhere, so that the end is a quiet one."""
+    with contextlib.suppress(OSError, ValueError):
+        leave_broken_pipe()
 
 
 app = typer.Typer(
@@ -191,7 +287,32 @@ def _set_variable(context: typer.Context, name: str, value: str) -> None:
     context.call_on_close(put_back)
 
 
+def _open_streams() -> None:
+    """Stand in for standard streams that are closed, and let every text be printed.
+
+    Without this the next file or socket would get their numbers.  What is written to a closed
+    standard output, and read from a closed standard input, fails; the log may go nowhere.
+    """
+    for number, flags in ((0, os.O_WRONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, flags)
+    sys.stdin = sys.stdin or _stream(0, "r")
+    sys.stdout = sys.stdout or _stream(1, "w")
+    sys.stderr = sys.stderr or _stream(2, "w")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A terminal that is not UTF-8, or a path that is not, is no reason to fail.
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _stream(number: int, mode: str) -> TextIO:
+    return cast("TextIO", open(number, mode, encoding="utf-8", closefd=False))
+
+
 def main() -> None:
     """Run the command line of this process."""
+    _open_streams()
     # The name also where it was started by `python -m leveret`.
     app(prog_name="leveret")

@@ -98,6 +98,13 @@ def _print_table(rows: Sequence[Row], columns: Sequence[str]) -> None:
     for row in rows:
         # Text, not markup: names hold what they like.
         table.add_row(*[Text(text(field(row, column))) for column in columns])
+
+    class Output(Console):
+        """Standard output, whose end is told as that of every command is."""
+
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError
+
     # Into a pipe a row is one line, however long.
-    console = Console(width=None if sys.stdout.isatty() else _PIPE_COLUMNS)
+    console = Output(width=None if sys.stdout.isatty() else _PIPE_COLUMNS)
     console.print(table)

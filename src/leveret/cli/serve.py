@@ -7,6 +7,7 @@ setting's description.
 from __future__ import annotations
 
 import inspect
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -45,7 +46,8 @@ def app() -> typer.Typer:
 
 def _parameter(setting: Setting) -> inspect.Parameter:
     """Return the parameter of a setting's flag; None stands for a flag that is not given."""
-    kind: Any = str | None
+    # A path may be any bytes, other values are UTF-8.
+    kind: Any = Path | None if setting.kind == "path" else str | None
     names = [setting.flag]
     text = setting.description.replace("`", "")
     if setting.kind == "true | false":

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from leveret.cli import exits
+from leveret.cli.options import need_empty
 from leveret.cli.place import Config, DataDir, PlaceGroup, read_settings
 
 Directory = Annotated[
@@ -71,8 +72,7 @@ def salvage(
     from leveret.store.survey import Survey
 
     directory = directory or _directory(context)
-    if to.exists() and (not to.is_dir() or any(to.iterdir())):
-        raise exits.Failure(f"{to} is there and not an empty directory", exits.USAGE)
+    need_empty(to)
     with readable():
         disk = open_store(directory, locked=True)
         survey = Survey(disk, keep=True, uuid=read_uuid(uuid))

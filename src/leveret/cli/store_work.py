@@ -30,9 +30,8 @@ def readable() -> Iterator[None]:
     """Turn what the disk refuses into Failure."""
     try:
         yield
-    except DiskLocked:
-        text = "a broker runs on this directory; stop it, or see --running"
-        raise exits.Failure(text, exits.UNUSABLE) from None
+    except DiskLocked as locked:
+        raise exits.Failure(f"{locked}; stop it, or see --running", exits.UNUSABLE) from None
     except StorageFailure as failure:
         raise exits.Failure(str(failure), exits.UNUSABLE) from None
 

@@ -33,22 +33,29 @@ class HttpListeners:
 
     def start_unix(self, path: Path) -> None:
         """Listen on a Unix socket."""
-        self._start(UnixListener(path, self._broker, self._operator, self._chunks, self._log))
+        listener = UnixListener(path, self._broker, self._operator, self._chunks, self._log)
+        self._start(
+            listener,
+            f"on the management socket {path}",
+            "AMQP goes on, but leveret ctl, list and backup do not find this broker; choose "
+            "another path by management_socket",
+        )
 
     def start_tcp(self, host: str, port: int, keeper: Keeper) -> None:
         """Listen on TCP."""
         listener = TcpListener(
             host, port, self._broker, self._operator, self._chunks, keeper, self._log
         )
-        if self._start(listener):
+        remedy = "AMQP goes on without it; choose another port by http_port, or none by http=false"
+        if self._start(listener, f"for HTTP on {host}:{port}", remedy):
             self.port = listener.port
             self._log("info", f"listening on http://{host}:{self.port}")
 
-    def _start(self, listener: HttpListener) -> bool:
+    def _start(self, listener: HttpListener, where: str, remedy: str) -> bool:
         try:
             listener.start()
         except OSError as error:
-            self._log("warning", f"the HTTP API cannot listen: {error}")
+            self._log("warning", f"cannot listen {where}: {error.strerror or error}; {remedy}")
             return False
         self._started.append(listener)
         return True

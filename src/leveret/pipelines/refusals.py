@@ -55,11 +55,9 @@ def moment(option: str, value: str | datetime | None) -> datetime | None:
     """Return a moment given as such or in ISO 8601; without a zone it is UTC.  Raises: JobError."""
     if value is None:
         return None
-    if isinstance(value, str):
-        try:
-            value = datetime.fromisoformat(value)
-        except ValueError:
-            raise JobError(
-                f"{option}: {value!r} is no moment such as 2026-11-21T05:40:00Z"
-            ) from None
-    return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+    try:
+        found = datetime.fromisoformat(value) if isinstance(value, str) else value
+        return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+    except (ValueError, OverflowError):
+        # Also a moment that falls out of the calendar in UTC.
+        raise JobError(f"{option}: {value!r} is no moment such as 2026-11-21T05:40:00Z") from None

@@ -168,8 +168,9 @@ def _opened(options: Options) -> tuple[ReadDisk, list[Holding]]:
         disk = ReadDisk(directory)
         disk.lock(LOCK_PATH)
         return disk, _streams_of(disk, directory)
-    except DiskLocked:
-        what = "a broker runs on it; read from the broker, or from a backup"
+    except DiskLocked as locked:
+        what = "a broker runs on it" + (f" (process {locked.pid})" if locked.pid else "")
+        what += "; read from the broker, or from a backup"
     except (StorageFailure, UnknownFormat) as failure:
         what = str(failure)
     if disk is not None:

@@ -14,6 +14,7 @@ whatever the umask allows.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -46,7 +47,16 @@ class StorageFailure(Exception):
 
 
 class DiskLocked(StorageFailure):
-    """Another process has the data directory."""
+    """Another process has the data directory; `pid` is its number, 0 where that is not known."""
+
+    def __init__(self, directory: str, path: str, pid: int = 0) -> None:
+        super().__init__("lock", path, "another process has it", errno.EAGAIN)
+        self.directory = directory
+        self.pid = pid
+
+    def __str__(self) -> str:
+        who = f"process {self.pid}" if self.pid else "another process"
+        return f"the data directory {self.directory} is in use by {who}"
 
 
 class DiskFull(StorageFailure):
@@ -272,6 +282,19 @@ class RealFile(File):
                 raise StorageFailure.of("close", self._path, error) from error
 
 
+def _locker(descriptor: int) -> int:
+    """Return the process that a lock file names, 0 where none is named or it does not live."""
+    try:
+        pid = int(os.pread(descriptor, 20, 0))
+        os.kill(pid, 0)
+    except PermissionError:
+        # It lives, and is another user's.
+        return pid
+    except (OSError, ValueError, OverflowError):
+        return 0
+    return max(0, pid)
+
+
 class RealDisk(Disk):
     """A directory of the operating system; it is made where it is not there."""
 
@@ -350,11 +373,16 @@ class RealDisk(Disk):
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
+                pid = _locker(descriptor)
                 os.close(descriptor)
-                raise DiskLocked("lock", path, "another process has it", errno.EAGAIN) from error
+                raise DiskLocked(self._directory, path, pid) from error
         except OSError as error:
             raise StorageFailure.of("lock", path, error) from error
         self._locks.append(descriptor)
+        with contextlib.suppress(OSError):
+            # For who finds it locked; on a full disk it is not known who has it.
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
 
     def close(self) -> None:
         """Let go of the locks."""
@@ -401,8 +429,9 @@ class ReadDisk(RealDisk):
         try:
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except OSError as error:
+            pid = _locker(descriptor)
             os.close(descriptor)
             if isinstance(error, BlockingIOError):
-                raise DiskLocked("lock", path, "another process has it", errno.EAGAIN) from error
+                raise DiskLocked(self._directory, path, pid) from error
             raise StorageFailure.of("lock", path, error) from error
         self._locks.append(descriptor)

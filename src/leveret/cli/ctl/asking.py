@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from urllib.parse import quote
 import typer
 
 from leveret.cli import exits
+from leveret.cli.options import read_json
 from leveret.cli.place import find_socket
 
 Vhost = Annotated[str, typer.Option("--vhost", "-p", help="The vhost.")]
@@ -53,10 +53,9 @@ def target(context: typer.Context) -> Target:
 def json_of(text: str, what: str) -> object:
     """Return the value of a JSON text.  Raises: Failure."""
     try:
-        found: object = json.loads(text)
+        return read_json(text)
     except ValueError as error:
         raise exits.Failure(f"{what} is not JSON: {error}", exits.USAGE) from None
-    return found
 
 
 def secret(given: str) -> str:

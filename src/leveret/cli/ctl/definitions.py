@@ -8,8 +8,11 @@ from typing import Annotated, Final
 
 import typer
 
-from leveret.cli import exits
 from leveret.cli.ctl.asking import json_of, target
+from leveret.cli.options import read_file, write_file
+
+#: The largest file that is sent: what the API takes (`management.bodies`, slow to import).
+_FILE_BYTES_MAX: Final = 20 * 1024 * 1024
 
 OneVhost = Annotated[str, typer.Option("--vhost", "-p", help="Only this vhost's.")]
 
@@ -25,12 +28,8 @@ def export_definitions(
     if file is None:
         typer.echo(text, nl=False)
         return
-    try:
-        # Made for its owner alone: hashes can be guessed at.
-        file.touch(mode=0o600)
-        file.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise exits.Failure(f"cannot write {file}: {error.strerror}", exits.NO_INPUT) from None
+    # Made for its owner alone: hashes can be guessed at.
+    write_file(file, text)
 
 
 def import_definitions(
@@ -39,11 +38,7 @@ def import_definitions(
     vhost: OneVhost = "",
 ) -> None:
     """Add the definitions of a file to what is there, all or nothing."""
-    try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise exits.Failure(f"cannot read {file}: {error}", exits.NO_INPUT) from None
-    body = json_of(text, str(file))
+    body = json_of(read_file(file, _FILE_BYTES_MAX), str(file))
     found = target(context).ask("POST", "definitions", *((vhost,) if vhost else ()), body=body)
     assert isinstance(found, dict)
     for note in found["left_out"]:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime
 from typing import Annotated, Final
 
 import typer
 
 from leveret.cli import exits
 from leveret.cli.ctl.asking import Format, Vhost, json_of, target
+from leveret.cli.options import TIME_FORM, read_time
 from leveret.cli.rows import with_times
 
 Queue = Annotated[str, typer.Argument(metavar="QUEUE")]
+
+#: A number of ms since 1970 with more digits than this is no time.
+_DIGITS_MAX: Final = 15
 
 
 def delete_queue(context: typer.Context, queue: Queue, vhost: Vhost = "/") -> None:
@@ -95,12 +98,12 @@ def cancel_delayed(
 
 def _milliseconds(text: str) -> int:
     """Return the ms since 1970 that a text means; a time without a zone is local."""
-    if text.isascii() and text.isdigit():
+    if text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX:
         return int(text)
-    try:
-        return int(datetime.fromisoformat(text).timestamp() * 1000)
-    except (ValueError, OverflowError):
-        raise exits.Failure(f"{text!r} is no time", exits.USAGE) from None
+    time = read_time(text)
+    if time is None:
+        raise exits.Failure(f"SINCE takes {TIME_FORM}, or ms since 1970, not {text!r}", exits.USAGE)
+    return int(time.timestamp() * 1000)
 
 
 COMMANDS: Final = (

@@ -42,7 +42,7 @@ def demo(input_: Input = None, output: Output = None, without_spark: WithoutSpar
             "the demo needs PySpark (in a checkout of Leveret: pip install '.[spark,jdk]'), "
             "or --without-spark"
         )
-        raise exits.Failure(text, exits.UNAVAILABLE)
+        raise exits.Failure(text, exits.SYSTEM)
     from leveret.cli.demo.run import run
 
     return run(input_, output, spark=not without_spark)

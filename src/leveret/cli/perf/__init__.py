@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final
 
 import typer
 
 from leveret.cli import exits, options
 from leveret.cli.perf import flags
+from leveret.limits import CLIENT_MESSAGE_BYTES_MAX, SHORT_STRING_BYTES_MAX
 
 if TYPE_CHECKING:
     from leveret.cli.perf.plan import Plan
@@ -73,6 +75,15 @@ def _check(plan: Plan, flag: list[str]) -> None:
     for name in flag:
         if name not in _FLAGS:
             raise exits.Failure(f"-f takes persistent or mandatory, not {name!r}", exits.USAGE)
+    for option, number in (("-z", plan.seconds), ("-r", plan.rate), ("-R", plan.consumer_rate)):
+        if not math.isfinite(number):
+            raise exits.Failure(f"{option} takes a number, not {number}", exits.USAGE)
+    if plan.size > CLIENT_MESSAGE_BYTES_MAX:
+        text = f"-s: a message holds {CLIENT_MESSAGE_BYTES_MAX} bytes at most"
+        raise exits.Failure(text, exits.USAGE)
+    if len(plan.queue.encode()) > SHORT_STRING_BYTES_MAX:
+        text = f"-u: the name of a queue has {SHORT_STRING_BYTES_MAX} bytes at most"
+        raise exits.Failure(text, exits.USAGE)
     if 0 < plan.prefetch < plan.ack_every:
         raise exits.Failure("-q below -A: a consumer would wait for ever", exits.USAGE)
     if not plan.producers and not plan.consumers:

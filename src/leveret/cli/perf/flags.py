@@ -8,15 +8,18 @@ import typer
 
 from leveret.cli import options
 
+#: Connections of a kind: each has a port of its own, and there are no more.
+SIDES_MAX = 65_535
+
 Uri = Annotated[
     str,
     typer.Option("-h", "-U", "--uri", envvar="LEVERET_URI", metavar="URI", help="The broker."),
 ]
 Producers = Annotated[
-    int, typer.Option("-x", "--producers", min=0, help="Connections that publish.")
+    int, typer.Option("-x", "--producers", min=0, max=SIDES_MAX, help="Connections that publish.")
 ]
 Consumers = Annotated[
-    int, typer.Option("-y", "--consumers", min=0, help="Connections that consume.")
+    int, typer.Option("-y", "--consumers", min=0, max=SIDES_MAX, help="Connections that consume.")
 ]
 Size = Annotated[
     int, options.size_option("-s", "--size", help_text="How large a body is, such as 16 or 1KiB.")

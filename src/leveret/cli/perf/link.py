@@ -67,8 +67,12 @@ class Link:
         self._reader = FrameReader()
         self.server_properties: dict[str, object] = {}
         self.frame_max = 0
-        self._handshake(parameters)
-        self.call(ChannelOpen(), ChannelOpenOk)
+        try:
+            self._handshake(parameters)
+            self.call(ChannelOpen(), ChannelOpenOk)
+        except BaseException:
+            self.sock.close()
+            raise
 
     def _connect(self, parameters: Parameters) -> socket.socket:
         if parameters.tls:

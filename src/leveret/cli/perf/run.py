@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import selectors
 import signal
 import time
@@ -69,19 +70,20 @@ class Load:
     def run(self) -> Result:
         """Declare the queue, run until the end of the plan or SIGINT.  Raises: Failure."""
         control = Link(self._plan.parameters)
-        self._declare(control)
-        try:
-            self._open()
-            with self._stop_on_interrupt():
-                self._loop()
-            totals = self._totals()
-            self._finish()
-        finally:
-            for side in (*self.producers, *self.consumers):
-                side.sock.close()
-            if not self._plan.predeclared:
-                control.call(QueueDelete(queue=self._plan.queue), QueueDeleteOk)
-            control.close()
+        with contextlib.closing(control.sock):
+            self._declare(control)
+            try:
+                self._open()
+                with self._stop_on_interrupt():
+                    self._loop()
+                totals = self._totals()
+                self._finish()
+            finally:
+                for side in (*self.producers, *self.consumers):
+                    side.sock.close()
+                if not self._plan.predeclared:
+                    control.call(QueueDelete(queue=self._plan.queue), QueueDeleteOk)
+                control.close()
         return Result(totals, self._latencies, control.server_properties)
 
     def _declare(self, control: Link) -> None:
@@ -97,10 +99,10 @@ class Load:
     def _open(self) -> None:
         """Connect all sides, then start the clock and the consumers."""
         plan = self._plan
-        self.consumers = [
-            Consumer(Link(plan.parameters), plan, self._latencies) for _ in range(plan.consumers)
-        ]
-        self.producers = [Producer(Link(plan.parameters), plan) for _ in range(plan.producers)]
+        for _ in range(plan.consumers):
+            self.consumers.append(Consumer(Link(plan.parameters), plan, self._latencies))
+        for _ in range(plan.producers):
+            self.producers.append(Producer(Link(plan.parameters), plan))
         self._started = time.monotonic()
         for side in (*self.consumers, *self.producers):
             side.start(self._started)

@@ -115,7 +115,7 @@ class Side:
             if error is not None:
                 raise exits.refused(error)
             if isinstance(method, BasicCancel):
-                raise exits.Failure("the broker cancelled a consumer", exits.UNAVAILABLE)
+                raise exits.Failure("the broker cancelled a consumer", exits.REFUSED)
             self.closed = self.closed or isinstance(method, ConnectionCloseOk)
 
     def flush(self) -> bool:

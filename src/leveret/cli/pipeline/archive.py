@@ -52,7 +52,7 @@ def archive(
                 progress=running.say,
             )
         except ImportError as error:
-            raise exits.Failure(str(error), exits.UNAVAILABLE) from None
+            raise exits.Failure(str(error), exits.SYSTEM) from None
     ends = ", ".join(f"{name} {offset}" for name, offset in sorted(result.next_offsets.items()))
     if "," not in stream:
         ends = str(result.next_offset)

@@ -75,6 +75,10 @@ NoDedup = Annotated[
     typer.Option("--no-dedup", help="For brokers that drop nothing twice, such as RabbitMQ."),
 ]
 
+#: What a job says that found no broker, and one that found no file.
+_NO_BROKER: Final = re.compile(r"Connection(Lost|\w*Error)|TimeoutError|gaierror|cannot connect")
+_NO_FILE: Final = re.compile(r"PATH_NOT_FOUND|FileNotFound|does not exist")
+
 #: A line of a Python traceback that names the exception: `leveret.client.errors.Refused: …`.
 _NAMED: Final = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Refused|NotFound|Interrupted): ")
 
@@ -95,7 +99,7 @@ def session(name: str, master: str | None) -> Iterator[SparkSession]:
     """Give a Spark session for one job.  Raises: Failure, also for what the job raises."""
     if importlib.util.find_spec("pyspark") is None:
         text = "a pipeline needs PySpark (in a checkout of Leveret: pip install '.[spark,jdk]')"
-        raise exits.Failure(text, exits.UNAVAILABLE)
+        raise exits.Failure(text, exits.SYSTEM)
     from pyspark.errors import PySparkException
 
     from leveret.spark import session as make
@@ -104,15 +108,23 @@ def session(name: str, master: str | None) -> Iterator[SparkSession]:
     try:
         spark = make(f"leveret {name}", master=_master(master), fast=not _submitted())
     except JavaError as error:
-        raise exits.Failure(str(error), exits.UNAVAILABLE) from None
+        raise exits.Failure(str(error), exits.SYSTEM) from None
     try:
         yield spark
     except ValueError as error:
         raise exits.Failure(str(error), exits.USAGE) from None
     except PySparkException as error:
-        raise exits.Failure(cause(error), exits.UNAVAILABLE) from None
+        text = cause(error)
+        raise exits.Failure(text, _code(text)) from None
     finally:
         spark.stop()
+
+
+def _code(text: str) -> int:
+    """Return the exit code of what stopped a job."""
+    if _NO_BROKER.search(text):
+        return exits.UNAVAILABLE
+    return exits.NO_INPUT if _NO_FILE.search(text) else exits.REFUSED
 
 
 def _submitted() -> bool:

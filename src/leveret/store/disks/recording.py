@@ -122,7 +122,7 @@ class RecordingDisk(Disk):
     def lock(self, path: str) -> None:
         """Take the lock; there is one holder of a disk in memory."""
         if path in self._locked:
-            raise DiskLocked("lock", path, "another holder has it", errno.EAGAIN)
+            raise DiskLocked("in memory", path)
         self._locked.add(path)
 
     def unlock(self) -> None:
