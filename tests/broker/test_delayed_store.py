@@ -123,11 +123,16 @@ def test_a_deleted_vhost_takes_along_what_it_delays(node: Node) -> None:
 
 
 @pytest.mark.parametrize("mode", [1, 2])
-def test_every_message_of_a_durable_exchange_survives(ready: Peer, mode: int) -> None:
+@pytest.mark.parametrize("checkpoints", [0, 1, 2])
+def test_every_message_of_a_durable_exchange_survives(
+    ready: Peer, mode: int, checkpoints: int
+) -> None:
     """Transient ones too, as in the plugin; what is due meanwhile goes at the start."""
     delay(ready, 10, b"soon", delivery_mode=mode)
     delay(ready, 5000, b"later", delivery_mode=mode)
     ready.node.sync()
+    for _ in range(checkpoints):
+        ready.node.take_checkpoint()
     ready.node.clock.advance(3000)
     node = restarted(ready.node)
     peer = node.connect()

@@ -105,12 +105,12 @@ class QueueMove(Move):
     def _live(self, chunk: Chunk) -> ChunkBuilder:
         """Return what lives of the chunk."""
         gone = self.queue.stored.gone
-        restored = self.stored.restored
+        ended = self.stored.restored and not self.queue.keeps_all
         builder = ChunkBuilder(self.queue.queue_id)
         for index in range(chunk.count):
             sequence = chunk.sequence(index)
             # What is not persistent ended with the process that took it.
-            if gone.has(sequence) or (restored and not chunk.persistent(index)):
+            if gone.has(sequence) or (ended and not chunk.persistent(index)):
                 continue
             builder.add(
                 sequence,

@@ -96,6 +96,10 @@ class RestoredQueue:
         arguments = definition.get("arguments")
         return isinstance(arguments, dict) and arguments.get("x-queue-type") == "stream"
 
+    def keeps_all(self) -> bool:
+        """Tell whether its messages survive, persistent or not: as `Queue.keeps_all`."""
+        return self.is_stream() or (self.definition is not None and "delays" in self.definition)
+
     def forget_counts(self, first: i64, last: i64) -> None:
         """Forget how often messages came back that are gone."""
         if last - first < len(self.counts):
@@ -353,8 +357,8 @@ class Restore(Replay):
         return not self._queue(queue_id).is_stream()
 
     def keeps_all(self, queue_id: i64) -> bool:
-        """Have messages of streams back that are not persistent."""
-        return self._queue(queue_id).is_stream()
+        """Have messages back that are not persistent, of streams and delayed exchanges."""
+        return self._queue(queue_id).keeps_all()
 
     def chunk_lost(self, queue_id: i64, ref: ChunkRef) -> None:
         """Do not keep the damaged chunk: what is left of it is to be written again."""

@@ -110,7 +110,8 @@ def _take(
     live: i64 = 0
     for index in range(chunk.count):
         sequence = chunk.sequence(index)
-        if chunk.persistent(index) and not gone.has(sequence) and int(sequence) not in broken:
+        kept = queue.keeps_all or chunk.persistent(index)
+        if kept and not gone.has(sequence) and int(sequence) not in broken:
             count = counts.pop(sequence, chunk.delivery_count(index))
             messages[sequence] = Returned(sequence, chunk.message(index), count)
             live += 1

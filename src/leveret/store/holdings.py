@@ -119,8 +119,8 @@ class Holding:
         return f"{self.name!r} in {self.vhost!r}"
 
     def keeps_transient(self) -> bool:
-        """Tell whether a start brings transient messages back: a stream's, or it is not known."""
-        return self.type in ("stream", "")
+        """Tell whether a start brings transient messages back; it does where it is not known."""
+        return self.type in ("stream", "delayed", "")
 
     def is_gone(self, sequence: i64) -> bool:
         """Tell whether a message was acked, purged, moved or trimmed."""
