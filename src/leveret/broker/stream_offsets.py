@@ -46,8 +46,11 @@ class StreamOffsets(Timed):
         return self.stored.get(name, NOTHING)
 
     def store(self, name: str, offset: i64) -> None:
-        """Journal that `name` has come to `offset`, unless that is known."""
-        if self.stored.get(name, NOTHING) == offset:
+        """Journal that `name` has come to `offset`, unless that is known.
+
+        One ahead of the stream is nothing that anybody has come to: a restart takes none back.
+        """
+        if self.stored.get(name, NOTHING) == offset or offset > self.stream.next_offset:
             return
         self.stream.turn.journal.consumer_offset(self.stream.queue_id, name.encode(), offset)
         self.stored[name] = int(offset)
@@ -97,9 +100,15 @@ class StreamOffsets(Timed):
         """Let `name` begin at `offset` the next time.
 
         Raises: PreconditionFailed (406) while somebody reads under that name, for a name that
-        cannot be one, or for one too many.
+        cannot be one, for one too many, or for an offset ahead of the stream.
         """
         self._check_unused(name)
+        end = self.stream.next_offset
+        if offset > end:
+            raise PreconditionFailed(
+                f"the offset {int(offset)} is ahead of stream '{self.stream.name}', which ends at "
+                f"{int(end)}: use a number up to that, or 'next'"
+            )
         self.check_room(name)
         self.store(name, offset)
 
