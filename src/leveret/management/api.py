@@ -7,6 +7,7 @@ the framework's routing on the raw path keeps apart from the path's own slashes.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable
 from http import HTTPStatus
 from types import ModuleType
@@ -65,6 +66,9 @@ Log = Callable[[str, str], None]
 _STOP_SECONDS = 1.0
 
 
+#: How much of what was wrong with a request the log quotes.
+_LINE_CHARACTERS_MAX = 200
+
 #: The routes, a module for each concept.
 MODULES = (
     overview,
@@ -100,7 +104,7 @@ def make_runner(broker: Broker, operator: Operator, chunks: ChunkSource, log: Lo
     app = web.Application(
         middlewares=[_errors_as_json(log), _check_names], client_max_size=BODY_BYTES_MAX
     )
-    return _runner(app, MODULES, broker, operator, chunks, False)
+    return _runner(app, MODULES, broker, operator, chunks, False, log)
 
 
 def make_users_runner(
@@ -112,7 +116,7 @@ def make_users_runner(
         client_max_size=HTTP_BODY_BYTES_MAX,
     )
     app.on_response_prepare.append(_name_server)
-    return _runner(app, USERS_MODULES, broker, operator, chunks, True)
+    return _runner(app, USERS_MODULES, broker, operator, chunks, True, log)
 
 
 def _runner(
@@ -122,6 +126,7 @@ def _runner(
     operator: Operator,
     chunks: ChunkSource,
     cancels: bool,
+    log: Log,
 ) -> web.AppRunner:
     """Return what serves `app`; `cancels` ends a request when its client has gone."""
     app[BROKER] = broker
@@ -132,10 +137,34 @@ def _runner(
     return web.AppRunner(
         app,
         access_log=None,
+        logger=_logger(log),
         handle_signals=False,
         shutdown_timeout=_STOP_SECONDS,
         handler_cancellation=cancels,
     )
+
+
+class _Lines(logging.Handler):
+    """Writes what the framework logs as lines of the broker's log, without tracebacks."""
+
+    def __init__(self, log: Log) -> None:
+        super().__init__(logging.WARNING)
+        self._log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one line: what a client sent that is no HTTP is no fault of the broker."""
+        text = record.getMessage().strip()
+        fault = record.exc_info[1] if record.exc_info else None
+        if fault is not None:
+            text += ": " + " ".join(str(fault).split())[:_LINE_CHARACTERS_MAX]
+        self._log("warning", f"HTTP: {text}")
+
+
+def _logger(log: Log) -> logging.Logger:
+    """Return a logger of its own, so that brokers in one process do not share one."""
+    logger = logging.Logger("leveret.http")  # noqa: LOG001 (one for each broker in a process)
+    logger.addHandler(_Lines(log))
+    return logger
 
 
 async def _name_server(_request: web.Request, response: web.StreamResponse) -> None:

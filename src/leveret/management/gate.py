@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from leveret.management.keeper import Keeper
 
 #: Where a request keeps what its user may do; nothing is there for who operates the broker.
-ACCESS: Final = "access"
+ACCESS: Final = web.RequestKey("access", Access)
 
 #: What an answer says that asks for credentials.
 CHALLENGE: Final = {"WWW-Authenticate": 'Basic realm="Leveret", charset="UTF-8"'}

@@ -14,6 +14,10 @@ import typer
 from leveret.cli import exits
 from leveret.cli.options import read_json
 from leveret.cli.place import find_socket
+from leveret.limits import SHORT_STRING_BYTES_MAX
+
+#: How much of a name that is too long an error quotes.
+_QUOTED = 40
 
 Vhost = Annotated[str, typer.Option("--vhost", "-p", help="The vhost.")]
 Format = Annotated[Literal["table", "json", "tsv"], typer.Option("--format", help="How to print.")]
@@ -30,7 +34,7 @@ class Target:
         """Send a request for the path of those names; return its JSON.  Raises: Failure."""
         from leveret.cli.management_client import ask
 
-        where = "/api/" + "/".join(quote(name, safe="") for name in path)
+        where = "/api/" + "/".join(quote(_name(part), safe="") for part in path)
         return ask(find_socket(self.data_dir, self.config), method, where, body)
 
     def show(
@@ -43,6 +47,23 @@ class Target:
         if not isinstance(found, list):
             raise exits.Failure("the broker's answer is no listing", exits.PROTOCOL)
         print_rows(found, None if form == "json" else columns, form)
+
+
+def _name(text: str) -> str:
+    """Return a name that a path can hold.  Raises: Failure."""
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        raise exits.Failure(
+            f"the name {text!a} is not UTF-8, as all names in a broker are", exits.USAGE
+        ) from None
+    if size > SHORT_STRING_BYTES_MAX:
+        raise exits.Failure(
+            f"the name {text[:_QUOTED]!r}... has {size} bytes; a name has at most "
+            f"{SHORT_STRING_BYTES_MAX}",
+            exits.USAGE,
+        )
+    return text
 
 
 def target(context: typer.Context) -> Target:
