@@ -18,6 +18,7 @@ from chaos import (
     eio,
     enospc,
     flips,
+    hostile,
     kills,
     missing,
     mixed,
@@ -43,7 +44,7 @@ class Scenario(Protocol):
 
 SCENARIOS: Final[Sequence[Scenario]] = (
     kills, mixed, rabbit, cuts, syscalls, eio, enospc, slowdisk,
-    tails, missing, flips, refusals, replay,
+    tails, missing, flips, refusals, replay, hostile,
 )  # fmt: skip
 
 

@@ -39,6 +39,8 @@ channel.flow 20 20 active:b
 channel.flow-ok 20 21 active:b
 channel.close 20 40 code:h text:s class_id:h method_id:h
 channel.close-ok 20 41
+access.request 30 10 realm:s exclusive:b passive:b active:b write:b read:b
+access.request-ok 30 11 ticket:h
 exchange.declare 40 10 _:h exchange:s type:s passive:b durable:b auto_delete:b internal:b\
  no_wait:b arguments:T
 exchange.declare-ok 40 11

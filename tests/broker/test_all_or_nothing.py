@@ -1,7 +1,7 @@
 """What cannot be kept is refused, and what is refused has changed nothing.
 
 Each of these was taken before, or refused when a part of it was in effect already.  The cases of
-all routes and methods are in `tests/hostile`.
+all routes and methods are made by `hostile_requests` and `hostile_methods`.
 """
 
 from __future__ import annotations
