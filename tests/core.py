@@ -27,6 +27,7 @@ from leveret.broker.stream import Stream
 from leveret.broker.turn import ChunkReader, ChunkWanted, Link
 from leveret.broker.users import User, hash_password
 from leveret.broker.vhost import Vhost
+from leveret.broker.vhost_state import StreamIds
 from leveret.clock import ManualClock
 from leveret.limits import INPUT_BYTES_HELD_MAX, OUTPUT_BYTES_HIGH
 from leveret.session.connection import Connection
@@ -146,6 +147,7 @@ class Node:
         clock: ManualClock | None = None,
         begin: bool = True,
         window_bytes: int = WINDOW_BYTES,
+        stream_ids: StreamIds | None = None,
     ) -> None:
         """Recover, and `begin` as a start does: with a record of it, synced."""
         self.clock = clock or ManualClock()
@@ -155,7 +157,7 @@ class Node:
         self.tokens = SeededTokens(seed)
         self.peers: dict[Link, Peer] = {}
         self.group: Group | None = None
-        self.broker = Broker(Journal(), memory_bytes_max)
+        self.broker = Broker(Journal(), memory_bytes_max, stream_ids)
         self.turn = self.broker.turn
         #: Who judges the logins of connections to come.
         self.logins: Authenticator = Logins(self.broker)

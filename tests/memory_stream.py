@@ -22,7 +22,7 @@ from leveret.spark.finder import StreamFinder
 from leveret.spark.options import Options
 from leveret.spark.source import LeveretDataSource
 from leveret.spark.transports import TransportOpener
-from leveret.spark.transports.base import Interrupted, Piece, Transport
+from leveret.spark.transports.base import Bounds, Interrupted, Piece, Redeclared, Tail, Transport
 
 PIECE_RECORDS = 7
 
@@ -56,6 +56,8 @@ class MemoryStream:
     reads: list[tuple[int, int]] = field(default_factory=list)
     #: Offsets that never were a message's, as RabbitMQ has them.
     left_out: set[int] = field(default_factory=set)
+    #: Which stream of its name it is; RabbitMQ tells none.
+    stream_id: str | None = None
 
     def append(self, *bodies: bytes) -> None:
         """Add messages, one each second."""
@@ -94,11 +96,17 @@ class MemoryTransport(Transport):
     def earliest(self) -> int:
         return min(self._stream.messages, default=self._stream.next_offset)
 
-    def latest(self) -> int:
-        return self._stream.next_offset
+    def tail(self) -> Tail:
+        return Tail(self._stream.next_offset, self._stream.stream_id)
 
-    def read(self, start: int, end: int) -> Iterator[Piece]:
+    def bounds(self) -> Bounds:
+        earliest = self.earliest()
+        return Bounds(earliest, max(earliest, self.latest()), self._stream.stream_id)
+
+    def read(self, start: int, end: int, stream_id: str | None = None) -> Iterator[Piece]:
         stream = self._stream
+        if stream_id is not None and stream.stream_id not in (None, stream_id):
+            raise Redeclared(stream_id, stream.stream_id or "")
         stream.reads.append((start, end))
         allowed = stream.interruptions.pop(0) if stream.interruptions else None
         for count, piece in enumerate(self._pieces(start, end)):

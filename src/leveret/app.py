@@ -32,6 +32,7 @@ from leveret.broker.definitions_import import import_definitions
 from leveret.broker.events import Events
 from leveret.broker.restore import Restore
 from leveret.broker.users import ARGON2, User
+from leveret.broker.vhost_state import StreamIds
 from leveret.clock import Clock
 from leveret.config import Settings
 from leveret.errors import PreconditionFailed
@@ -116,6 +117,14 @@ class SystemTokens(Tokens):
         return secrets.token_urlsafe(16)
 
 
+class RandomStreamIds(StreamIds):
+    """Ids of streams from the system's source of randomness."""
+
+    def new_id(self) -> str:
+        """Return 8 bytes of chance as hexadecimal digits."""
+        return secrets.token_hex(8)
+
+
 class BadDefinitions(Exception):
     """The definitions of the settings cannot be loaded; the text says which and why."""
 
@@ -141,7 +150,7 @@ class Node:
         self._on_failure = on_failure
         self.log = make_log(settings.log_level, settings.log_format)
         self.clock = SystemClock()
-        self.broker = Broker(Journal(), settings.memory_bytes_max)
+        self.broker = Broker(Journal(), settings.memory_bytes_max, RandomStreamIds())
         self.broker.disk_free_bytes_min = settings.disk_free_bytes_min
         self.failure: StorageFailure | None = None
         #: What nobody expected, and stopped the broker.

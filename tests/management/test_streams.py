@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import socket
 import threading
 from collections.abc import Iterator
@@ -70,7 +71,11 @@ def numbered(start: int, end: int, size: int = 0) -> list[bytes]:
 
 def test_a_stream_is_told_with_both_its_ends(user: HttpUser, channel: Channel, name: str) -> None:
     empty = {"name": name, "vhost": "/", "first_offset": 0, "next_offset": 0, "messages": 0}
-    assert user.json(f"/api/streams/%2F/{name}") == empty | {"bytes": 0}
+    first = user.json(f"/api/streams/%2F/{name}")
+    assert isinstance(first, dict)
+    empty["stream_id"] = first["stream_id"]
+    assert re.fullmatch("[0-9a-f]{16}", str(first["stream_id"]))
+    assert first == empty | {"bytes": 0}
     publish(channel, name, numbered(0, 5))
     told = user.json(f"/api/streams/%2F/{name}")
     assert isinstance(told, dict)

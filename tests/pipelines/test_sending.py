@@ -64,6 +64,31 @@ def test_what_is_no_checkpoint_is_refused(tmp_path: Path, text: str) -> None:
         Checkpoint(tmp_path / "c", "n")
 
 
+def test_a_stream_that_was_declared_again_is_told(tmp_path: Path) -> None:
+    """Its messages below the offset of the old one would be left out in silence."""
+    path = tmp_path / "c"
+    kept = Checkpoint(path, "replay-1")
+    kept.meet("s", "01")
+    kept.meet("t", None)
+    kept.advance("s", 70)
+    again = Checkpoint(path, "replay-1")
+    again.meet("s", "01")
+    again.meet("t", "07")
+    with pytest.raises(JobError, match="'s' was deleted and declared again since: its id was 01"):
+        again.meet("s", "02")
+
+
+def test_a_checkpoint_of_an_older_release_adopts_the_ids(tmp_path: Path) -> None:
+    path = tmp_path / "c"
+    path.write_text('{"name": "replay-1", "next_offsets": {"s": 70}}')
+    kept = Checkpoint(path, "replay-1")
+    kept.meet("s", "01")
+    assert kept.next_offset("s") == 70
+    kept.advance("s", 71)
+    with pytest.raises(JobError):
+        Checkpoint(path, "replay-1").meet("s", "02")
+
+
 def test_the_checkpoint_of_another_job_is_refused(tmp_path: Path) -> None:
     Checkpoint(tmp_path / "c", "replay-1").advance("s", 1)
     with pytest.raises(JobError, match="is of replay-1, and this is replay-2"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -35,13 +36,13 @@ def bodies(pieces: list[Piece]) -> list[bytes]:
 
 def test_the_ends_of_a_stream(stream: LiveStream) -> None:
     with transport(stream) as empty:
-        assert empty.bounds() == Bounds(0, 0)
+        assert replace(empty.bounds(), stream_id=None) == Bounds(0, 0)
         assert empty.bounds().is_empty
     stream.publish_numbers(0, 1)
     with transport(stream) as one:
-        assert one.bounds() == Bounds(0, 1)
+        assert replace(one.bounds(), stream_id=None) == Bounds(0, 1)
         stream.publish_numbers(1, 400)
-        assert one.bounds() == Bounds(0, 400)
+        assert replace(one.bounds(), stream_id=None) == Bounds(0, 400)
 
 
 @pytest.mark.parametrize("prefetch", ["1", "2", "2000"])

@@ -7,6 +7,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -48,7 +49,7 @@ def bodies(pieces: list[Piece]) -> list[object]:
 
 def test_the_ends_of_a_stream(stream: LiveStream) -> None:
     with transport(stream) as way:
-        assert way.bounds() == Bounds(0, 0)
+        assert replace(way.bounds(), stream_id=None) == Bounds(0, 0)
         assert way.bounds().is_empty
         stream.publish_numbers(0, 400)
         assert (way.earliest(), way.latest()) == (0, 400)

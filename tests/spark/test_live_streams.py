@@ -84,7 +84,8 @@ def test_streams_have_their_turns_over_restarts(
         run_available(rows, tmp_path)
     log = tmp_path / "checkpoint" / "offsets"
     kept = [log / str(number) for number in range(12)]
-    orders = [[*from_json(json.loads(one.read_text().splitlines()[-1]))] for one in kept]
+    texts = [one.read_text().splitlines()[-1] for one in kept]
+    orders = [[*from_json(json.loads(text)).offsets] for text in texts]
     # The last of each run takes all that is left: there the order begins anew.
     turns = [order[-1] for order in orders]
     assert [turns[n] for n in (0, 1, 2, 3, 4, 6, 7, 8, 9, 10)] == (names + names[:2]) * 2

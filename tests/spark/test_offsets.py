@@ -6,17 +6,37 @@ import json
 
 import pytest
 
-from leveret.spark.offsets import Positions, from_json, parse_offsets, refusal, to_json
+from leveret.spark.offsets import Positions, Stored, from_json, parse_offsets, refusal
 
 
 def test_offsets_survive_the_checkpoint_in_their_order() -> None:
-    text = json.dumps(to_json({"orders-1": 7, "orders-0": 1200}))
+    text = json.dumps(Stored({"orders-1": 7, "orders-0": 1200}).to_json())
     assert text == '{"orders-1": 7, "orders-0": 1200}'
-    assert [*from_json(json.loads(text)).items()] == [("orders-1", 7), ("orders-0", 1200)]
-    assert from_json(json.loads(text)) == {"orders-0": 1200, "orders-1": 7}
+    stored = from_json(json.loads(text))
+    assert [*stored.offsets.items()] == [("orders-1", 7), ("orders-0", 1200)]
+    assert stored.ids == {}
 
 
-@pytest.mark.parametrize("stored", [{"orders": "1"}, {"orders": -1}, {"orders": True}, {"a": {}}])
+def test_the_ids_of_the_streams_stand_beside_the_offsets() -> None:
+    """A stream may be without one: those of a broker that tells none, and of an older release."""
+    stored = Stored({"b": 7, "a": 2, "c": 0}, {"b": "01", "a": "02", "gone": "03"})
+    text = json.dumps(stored.to_json())
+    assert text == '{"b": 7, "a": 2, "c": 0, "": {"ids": {"a": "02", "b": "01"}}}'
+    assert from_json(json.loads(text)) == Stored({"b": 7, "a": 2, "c": 0}, {"a": "02", "b": "01"})
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        {"orders": "1"},
+        {"orders": -1},
+        {"orders": True},
+        {"a": {}},
+        {"orders": 1, "": {"ids": []}},
+        {"orders": 1, "": {"ids": {"orders": 7}}},
+        {"orders": 1, "": 7},
+    ],
+)
 def test_the_checkpoint_of_another_source_is_refused(stored: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="the checkpoint is not one of streams"):
         from_json(stored)

@@ -13,6 +13,7 @@ from broker_process import BrokerProcess
 from brokers import Broker, need_own_broker
 from leveret.errors import AmqpError, NotFound
 from leveret.spark.batch import BatchReader
+from leveret.spark.offsets import from_json
 from leveret.spark.options import Options, parse_options
 from leveret.spark.planner import OffsetRange
 from leveret.spark.ranges import read_range
@@ -149,7 +150,8 @@ def planned_stream(options: Options, pause: Pause) -> int:
     reader = StreamReader(options, ROW, pause=pause)
     start: Any = reader.initialOffset()
     try:
-        return sum(reader.latestOffset(start, reader.getDefaultReadLimit()).values())
+        end = from_json(reader.latestOffset(start, reader.getDefaultReadLimit()))
+        return sum(end.offsets.values())
     finally:
         reader.stop()
 

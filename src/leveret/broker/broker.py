@@ -21,6 +21,7 @@ from leveret.broker.vhost_metadata import (
     merged_metadata,
     vhost_record,
 )
+from leveret.broker.vhost_state import StreamIds
 from leveret.errors import NotAllowed, NotFound, PreconditionFailed
 from leveret.limits import (
     MESSAGE_OVERHEAD_BYTES,
@@ -35,9 +36,11 @@ from leveret.store.journal import Journal
 class Broker:
     """One node."""
 
-    def __init__(self, journal: Journal, memory_bytes_max: i64) -> None:
+    def __init__(
+        self, journal: Journal, memory_bytes_max: i64, stream_ids: StreamIds | None = None
+    ) -> None:
         self.turn = Turn(journal)
-        self.ids = Ids()
+        self.ids = Ids(stream_ids)
         self.vhosts: dict[str, Vhost] = {}
         #: A dict for its order: what an alarm's end lets go on goes on in the order of arrival.
         self.links: dict[Link, None] = {}

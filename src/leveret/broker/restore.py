@@ -4,8 +4,10 @@ The store tells records one by one (`Replay`); they are gathered by id, and `fin
 queues.  Gathering first is what makes the order harmless: a snapshot may already hold a queue that
 replaced one of the same name whose records are replayed once more.
 
-Invariants: nothing is journaled here; no message is dropped but by a record that says so: messages
-of a queue that no record explains are put into a queue of their own.
+Invariants: nothing is journaled here but what old or damaged directories lack (a name for messages
+that nothing explains, a stream's id), so that it is the same at the next start; no message is
+dropped but by a record that says so: messages of a queue that no record explains are put into a
+queue of their own.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from leveret.broker.restore_sinks import LearnedSinks
 from leveret.broker.restore_stream import restore_stream
 from leveret.broker.restore_users import USER_KINDS, define_user, delete_user
 from leveret.broker.source import Returned
-from leveret.broker.stream import Stream
+from leveret.broker.stream import STREAM_ID_FIELD, Stream
 from leveret.message import Message
 from leveret.store.ranges import RangeSet
 from leveret.store.record import FORGOTTEN
@@ -65,6 +67,8 @@ class RestoredQueue:
         self.counts: dict[i64, i64] = {}
         #: How far the named consumers of a stream have come.
         self.offsets: dict[bytes, int] = {}
+        #: Which of all streams of its name it is; empty where nothing told it.
+        self.stream_id = ""
         self.deleted = False
 
     def forget(self) -> None:
@@ -128,6 +132,8 @@ class Restore(Replay):
         self.orphaned: list[str] = []
         #: Messages of durable queues that were put back.
         self.restored: i64 = 0
+        #: Queues of which the journal has told nothing since a part of it was found damaged.
+        self.unsure: dict[i64, None] = {}
 
     def _queue(self, queue_id: i64) -> RestoredQueue:
         queue = self.queues.get(queue_id)
@@ -147,7 +153,10 @@ class Restore(Replay):
         elif kind == "queue":
             queue_id: i64 = _number(definition, "id")
             self._queue(queue_id).definition = definition
+            self._identified(queue_id, definition)
             self.keys.queue_defined(queue_id, _table(definition, "arguments"))
+        elif kind == STREAM_ID_FIELD:
+            self._identified(_number(definition, "id"), definition)
         elif kind == "binding":
             self._define_binding(definition)
         elif kind in USER_KINDS:
@@ -167,6 +176,13 @@ class Restore(Replay):
         elif kind == "redelivered":
             queue = self._queue(_number(definition, "id"))
             queue.redelivered_below = max(queue.redelivered_below, _number(definition, "below"))
+
+    def _identified(self, queue_id: i64, definition: dict[str, object]) -> None:
+        """Learn a stream's id, which is certain again where it is told after damage."""
+        stream_id = _text(definition, STREAM_ID_FIELD)
+        if stream_id:
+            self._queue(queue_id).stream_id = stream_id
+            self.unsure.pop(queue_id, None)
 
     def _define_binding(self, definition: dict[str, object]) -> None:
         identity = _identity(definition)
@@ -261,6 +277,8 @@ class Restore(Replay):
             self._learn(message, targets)
         for queue_id, sequence in targets:
             queue = self._queue(queue_id)
+            if self.unsure:
+                self.unsure.pop(queue_id, None)
             queue.next_sequence = max(queue.next_sequence, sequence + 1)
             if not queue.deleted and sequence >= queue.first_offset:
                 queue.messages[sequence] = Returned(sequence, message, 0)
@@ -335,6 +353,10 @@ class Restore(Replay):
             offsets.pop(consumer, None)
         else:
             offsets[consumer] = int(offset)
+
+    def records_lost(self) -> None:
+        """Hear that the journal is damaged here: what was told of any queue may not be its last."""
+        self.unsure = dict.fromkeys(self.queues)
 
     # -- from the snapshot ------------------------------------------------------------------------
 
@@ -475,6 +497,9 @@ class Restore(Replay):
                 queue, restored.chunks, messages, restored.first_offset, restored.next_sequence
             )
             queue.offsets.restore(restored.offsets)
+            queue.stream_id = restored.stream_id
+            if not queue.stream_id or restored.queue_id in self.unsure:
+                self._identify(queue)
         elif isinstance(queue, ChunkedQueue):
             if isinstance(queue, ClassicQueue):
                 queue.restore_pages(pages, restored.counts)
@@ -484,6 +509,20 @@ class Restore(Replay):
                 queue.redelivered_below = max(queue.redelivered_below, restored.redelivered_below)
                 if queue.deduplication is not None:
                     self.keys.give(queue.queue_id, queue.deduplication)
+
+    def _identify(self, stream: Stream) -> None:
+        """Give a stream an id of its own, and journal it: it has none yet, or not for certain.
+
+        Of one whose last messages may be lost the offsets may be given out again, so that it is not
+        the stream any more that somebody has read from.
+        """
+        stream.stream_id = self.broker.ids.stream_ids.new_id()
+        record: dict[str, object] = {
+            "id": int(stream.queue_id),
+            STREAM_ID_FIELD: stream.stream_id,
+        }
+        # Apart from the definition, which may hold what is not taken any more.
+        self.broker.turn.journal.define(STREAM_ID_FIELD, record)
 
     def _bind(self, definition: dict[str, object]) -> None:
         """Put a binding back whose ends are there (their deletes were replayed before)."""

@@ -42,6 +42,15 @@ _SECONDS_MAX: Final = 1 << 50
 _OFFSET_MAX: Final = 1 << 60
 
 
+#: What tells a stream's id, in its record and as the kind of a record that tells it alone.
+STREAM_ID_FIELD: Final = "stream_id"
+
+#: The argument by which a consumer says which stream of the name it means, and the one by which it
+#: asks that: the consumer tag that the broker makes ends in the id then.
+STREAM_ID: Final = "x-stream-id"
+TELL_STREAM_ID: Final = "x-stream-tell-id"
+
+
 @final
 class Stream(Queue):
     """A queue of type `stream`."""
@@ -50,6 +59,8 @@ class Stream(Queue):
         super().__init__(turn, queue_id, name, True, False, False, arguments)
         self.keeps_all = True
         self.adds_headers = True
+        #: Which of all streams that ever had its name it is; it is told from them by that.
+        self.stream_id = ""
         #: Which partition of a super stream it is, from 0 on; below 0 it is none.
         self.partition: i64 = min(
             int_argument(arguments, "x-super-stream-partition"), SUPER_STREAM_PARTITIONS_MAX
@@ -83,6 +94,10 @@ class Stream(Queue):
     def own_entry(self) -> bytes:
         """Return the header with a partition's name."""
         return self._entry
+
+    def definition(self, vhost: str) -> dict[str, object]:
+        """Return the stream as its journal record holds it."""
+        return {**super().definition(vhost), STREAM_ID_FIELD: self.stream_id}
 
     def configure(self, merged: dict[str, object]) -> None:
         """Take the stream's arguments as its policies have changed them."""
@@ -292,7 +307,7 @@ class Stream(Queue):
         """Place a new consumer by its arguments.
 
         Raises: NotImplementedFault (540) without acks; PreconditionFailed (406) without prefetch,
-        for an offset that is none or a filter that is none.
+        for an offset that is none, a filter that is none, or the id of another stream.
         """
         if consumer.no_ack:
             raise NotImplementedFault(
@@ -300,6 +315,12 @@ class Stream(Queue):
             )
         if consumer.prefetch_count <= 0:
             raise PreconditionFailed(f"consumer prefetch count is not set for '{where}'")
+        wanted = consumer.arguments.get(STREAM_ID, self.stream_id)
+        if wanted != self.stream_id:
+            raise PreconditionFailed(
+                f"{where} was deleted and declared again: "
+                f"its id is '{self.stream_id}', not '{wanted}'"
+            )
         if consumer.queue is self:
             self.readers[consumer] = self.reader(consumer.arguments, where)
 

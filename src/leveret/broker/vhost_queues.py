@@ -21,7 +21,7 @@ from leveret.broker.classic import ClassicQueue
 from leveret.broker.consumer import Consumer
 from leveret.broker.queue import Queue, queue_record
 from leveret.broker.staging import SINK, staging_record
-from leveret.broker.stream import Stream
+from leveret.broker.stream import STREAM_ID_FIELD, Stream
 from leveret.broker.turn import Link
 from leveret.broker.vhost_exchanges import VhostExchanges
 from leveret.broker.vhost_state import clean_name
@@ -132,8 +132,14 @@ class VhostQueues(VhostExchanges):
         if SINK in arguments:
             owner = "" if link is None else link.user
             record.update(staging_record(owner, self.turn.now_ms))
+        stream_id = ""
+        if arguments.get("x-queue-type") == "stream":
+            stream_id = self.ids.stream_ids.new_id()
+            record[STREAM_ID_FIELD] = stream_id
         definition = Definition("queue", record)
         queue = self.make_queue(queue_id, name, durable, exclusive, auto_delete, arguments)
+        if isinstance(queue, Stream):
+            queue.stream_id = stream_id
         if exclusive:
             queue.owner = link
         if isinstance(queue, ClassicQueue) and queue.staging is not None and link is not None:

@@ -263,9 +263,11 @@ def _set(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
 
 def _result(query: StreamingQuery, path: str, stream: str | Sequence[str]) -> ArchiveResult:
     """Return what the batches of a finished query have read."""
+    from leveret.spark.offsets import from_json
+
     progress = query.recentProgress
     batches = [p for p in progress if p.numInputRows > 0]
-    ends: list[dict[str, int]] = [json.loads(p.sources[0].endOffset) for p in progress]
+    ends = [from_json(json.loads(p.sources[0].endOffset)).offsets for p in progress]
     offsets = ends[-1] if ends else {}
     return ArchiveResult(
         path=path,

@@ -57,10 +57,12 @@ def stream_parts(
         asked["endingTimestamp"] = str(round(until.timestamp() * 1000))
     planned = BatchReader(parse_options(asked), ROW).partitions()
     ends: dict[str, tuple[int, int]] = {}
+    ids: dict[str, str | None] = {}
     for one in planned:
         if isinstance(one, OffsetRange):
             start, end = ends.get(one.stream, (one.start, one.end))
             ends[one.stream] = min(start, one.start), max(end, one.end)
+            ids[one.stream] = one.stream_id
     plain = {name: text for name, text in options.items() if name.lower() not in _ENDS}
 
     def reader(stream: str) -> Callable[[int, int], DataFrame]:
@@ -73,7 +75,10 @@ def stream_parts(
 
         return read
 
-    return [Part(name, start, end, reader(name)) for name, (start, end) in sorted(ends.items())]
+    return [
+        Part(name, start, end, reader(name), ids[name])
+        for name, (start, end) in sorted(ends.items())
+    ]
 
 
 def table_parts(rows: DataFrame, choose: Choose) -> list[Part]:

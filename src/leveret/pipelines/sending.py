@@ -81,12 +81,16 @@ class Destination:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Offsets of one source, from `start` up to before `end`, and how to read some of them."""
+    """Offsets of one source, from `start` up to before `end`, and how to read some of them.
+
+    `stream_id` says which stream of its name the source is, where that is known.
+    """
 
     source: str
     start: int
     end: int
     read: Callable[[int, int], DataFrame]
+    stream_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +125,7 @@ def send(
     kept = Checkpoint(checkpoint, name)
     total = 0
     for part in parts:
+        kept.meet(part.source, part.stream_id)
         start = max(part.start, kept.next_offset(part.source))
         while start < part.end:
             end = min(part.end, (start // step + 1) * step)
@@ -254,11 +259,14 @@ class Checkpoint:
         self._path = None if path is None else Path(path)
         self._name = name
         self._next: dict[str, int] = {}
+        #: Which stream of its name each source is, where a broker tells that.
+        self._ids: dict[str, str] = {}
         if self._path is None or not self._path.exists():
             return
         try:
             held = json.loads(self._path.read_bytes())
             self._next = {str(key): int(value) for key, value in held["next_offsets"].items()}
+            self._ids = {str(key): str(one) for key, one in held.get("stream_ids", {}).items()}
             name = str(held["name"])
         except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
             raise JobError(f"checkpoint {self._path}: this is none: {error}") from None
@@ -266,6 +274,21 @@ class Checkpoint:
             raise JobError(
                 f"checkpoint {self._path} is of {name}, and this is {self._name}: another source, "
                 "destination or choice of messages. Name another file, or that job's `name`."
+            )
+
+    def meet(self, source: str, stream_id: str | None) -> None:
+        """Take note of which stream a source is.
+
+        Raises: JobError when another one of its name was published: the offsets are not of this.
+        """
+        if stream_id is None:
+            return
+        known = self._ids.setdefault(source, stream_id)
+        if known != stream_id:
+            raise JobError(
+                f"checkpoint {self._path}: stream {source!r} was deleted and declared again since: "
+                f"its id was {known} and is {stream_id}. To publish the new one, give the job a "
+                "`name` of its own and another file."
             )
 
     def next_offset(self, source: str) -> int:
@@ -277,7 +300,9 @@ class Checkpoint:
         self._next[source] = offset
         if self._path is None:
             return
-        held = {"name": self._name, "next_offsets": self._next}
+        held: dict[str, object] = {"name": self._name, "next_offsets": self._next}
+        if self._ids:
+            held["stream_ids"] = self._ids
         self._path.parent.mkdir(parents=True, exist_ok=True)
         new = self._path.with_name(self._path.name + ".new")
         with new.open("w", encoding="utf-8") as file:

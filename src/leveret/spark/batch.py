@@ -65,10 +65,12 @@ class BatchReader(DataSourceReader):
                 report_data_loss(self._options, name, what)
                 end = latest
             if not self._pruning.leaves_out(self._options, name):
-                ranges.append(self._pruned(streams, name, start, end))
+                ranges.append(self._pruned(streams, name, start, end, bounds[name].stream_id))
         return ranges
 
-    def _pruned(self, streams: Streams, name: str, start: int, end: int) -> OffsetRange:
+    def _pruned(
+        self, streams: Streams, name: str, start: int, end: int, stream_id: str | None
+    ) -> OffsetRange:
         """Return the part of a range in which rows can match the query's filters."""
         bounds = self._pruning
         start = start if bounds.start is None else max(start, bounds.start)
@@ -79,7 +81,7 @@ class BatchReader(DataSourceReader):
                 start = max(start, streams.offset_at(name, max(0, bounds.from_ms)))
             if bounds.until_ms is not None:
                 end = min(end, streams.end_at(name, max(0, bounds.until_ms)))
-        return OffsetRange(name, start, max(start, end))
+        return OffsetRange(name, start, max(start, end), stream_id)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield a partition's messages.  Raises: DataLossError; Interrupted; NotFound (404)."""

@@ -15,7 +15,7 @@ import json
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 from urllib.parse import quote, urlencode, urlsplit
 
 from leveret.client import Parameters
@@ -55,7 +55,7 @@ class HttpLink:
         #: The listener that was asked last; empty before it is known.
         self._address = options.http_uri or ""
 
-    def json(self, what: str = "", **query: int) -> Mapping[str, int]:
+    def json(self, what: str = "", **query: int) -> Mapping[str, Any]:
         """Return what is told of the stream.
 
         Raises: Interrupted; NoHttp; NotFound (404); AccessRefused (403).

@@ -31,6 +31,7 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
+from leveret.spark.offsets import from_json
 from leveret.spark.write_result import WriteResult, read_results
 
 if TYPE_CHECKING:
@@ -159,8 +160,6 @@ def _offsets(text: str | None) -> dict[str, int] | None:
     """Return offsets by stream; None for those of other sources."""
     try:
         found = json.loads(text or "")
+        return from_json(found).offsets if isinstance(found, dict) else None
     except ValueError:
         return None
-    if not isinstance(found, dict) or not all(isinstance(value, int) for value in found.values()):
-        return None
-    return found

@@ -5,6 +5,11 @@ below 1200 was read.  Spark stores that JSON in its checkpoint, so its form is f
 of its names is that in which the streams were served, longest ago first, as far as a limit makes
 some wait; where nobody waits it is that of the alphabet.  Spark keeps the text as it is.
 
+An offset is one of a certain stream, which may be deleted and another declared under its name.  So
+the ids of the streams, from brokers that tell them, stand beside the offsets under the empty name:
+`{"orders-0": 1200, "": {"ids": {"orders-0": "9f86d081884c7d65"}}}`.  A stream without an id there,
+as older releases stored it, gets that of the stream that is found.
+
 In options -2 stands for the earliest and -1 for the latest, as in Spark's Kafka source; a moment
 stands for the first message that the broker took at or after it.
 """
@@ -13,8 +18,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Final, cast
 
 EARLIEST: Final = -2
 LATEST: Final = -1
@@ -23,6 +28,10 @@ _OFFSET_MAX: Final = 2**63 - 1
 
 #: The end of the year 9999 in milliseconds.
 _MOMENT_MAX: Final = 253_402_300_799_999
+
+#: Where offsets hold what is no stream's: no stream has an empty name.
+_OWN: Final = ""
+_IDS: Final = "ids"
 
 _WORDS: Final = {"earliest": EARLIEST, "latest": LATEST}
 
@@ -116,26 +125,46 @@ def _moment(value: object) -> Moment:
     return Moment(_number(value, 0, _MOMENT_MAX, "a number of milliseconds since 1970"))
 
 
-def to_json(offsets: Mapping[str, int]) -> dict[str, int]:
-    """Return the streams' next offsets as Spark stores them, in the given order."""
-    return dict(offsets)
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What Spark stores of a query: the next offset of each stream, and which stream that is of.
+
+    `offsets` has the order in which the streams were served.  `ids` has no stream whose broker
+    tells no ids, as RabbitMQ, and none that an older release stored.
+    """
+
+    offsets: dict[str, int]
+    ids: dict[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, object]:
+        """Return it as Spark stores it."""
+        ids = {name: self.ids[name] for name in sorted(self.ids) if name in self.offsets}
+        return {**self.offsets, _OWN: {_IDS: ids}} if ids else {**self.offsets}
 
 
 def refusal(text: str) -> dict[str, object]:
-    """Return offsets that `from_json` refuses with this text; no stream has an empty name."""
-    return {"": text}
+    """Return offsets that `from_json` refuses with this text."""
+    return {_OWN: text}
 
 
-def from_json(stored: Mapping[str, object]) -> dict[str, int]:
-    """Return the streams' next offsets from what Spark stored.
+def from_json(stored: Mapping[str, object]) -> Stored:
+    """Return what Spark stored.
 
-    Raises: ValueError when it was not this source that stored them, and for a refusal.
+    Raises: ValueError when it was not this source that stored it, and for a refusal.
     """
-    if "" in stored:
-        raise ValueError(stored[""])
-    offsets: dict[str, int] = {}
-    for stream, offset in stored.items():
-        if not isinstance(offset, int) or isinstance(offset, bool) or offset < 0:
-            raise ValueError(f"the checkpoint is not one of streams: {json.dumps(stored)}")
-        offsets[stream] = offset
-    return offsets
+    own = stored.get(_OWN, {})
+    if isinstance(own, str):
+        raise ValueError(own)  # noqa: TRY004  the type is right, and says that something is not
+    ids = own.get(_IDS, {}) if isinstance(own, dict) else None
+    offsets = {name: offset for name, offset in stored.items() if name != _OWN}
+    if (
+        not all(_is_offset(offset) for offset in offsets.values())
+        or not isinstance(ids, dict)
+        or not all(isinstance(one, str) for one in ids.values())
+    ):
+        raise ValueError(f"the checkpoint is not one of streams: {json.dumps(stored)}")
+    return Stored(cast("dict[str, int]", offsets), ids)
+
+
+def _is_offset(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0

@@ -8,7 +8,7 @@ edges are multiples of one step, so that two plans of overlapping ranges cut at 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from pyspark.sql.datasource import InputPartition
@@ -16,11 +16,15 @@ from pyspark.sql.datasource import InputPartition
 
 @dataclass(frozen=True)
 class OffsetRange(InputPartition):
-    """The messages of a stream from `start` up to, not including, `end`."""
+    """The messages of a stream from `start` up to, not including, `end`.
+
+    `stream_id` says which stream of that name is meant, where that is known.
+    """
 
     stream: str
     start: int
     end: int
+    stream_id: str | None = None
 
     @property
     def length(self) -> int:
@@ -47,4 +51,4 @@ def _cut(whole: OffsetRange, step: int) -> list[OffsetRange]:
     """Return a range in parts that end at multiples of a step."""
     start, end = whole.start, whole.end
     edges = [start, *range(start - start % step + step, end, step), end]
-    return [OffsetRange(whole.stream, a, b) for a, b in pairwise(edges) if a < b]
+    return [replace(whole, start=a, end=b) for a, b in pairwise(edges) if a < b]

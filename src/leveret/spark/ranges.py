@@ -16,7 +16,7 @@ from leveret.errors import NotFound
 from leveret.spark.options import Options
 from leveret.spark.planner import OffsetRange
 from leveret.spark.retries import REAL_PAUSE, Pause, Retries
-from leveret.spark.transports.base import Interrupted, Transport
+from leveret.spark.transports.base import Interrupted, Redeclared, Transport
 
 log = logging.getLogger("leveret.spark")
 
@@ -58,7 +58,7 @@ def read_range(
 
     while position < whole.end:
         try:
-            for piece in transport.read(position, whole.end):
+            for piece in transport.read(position, whole.end, whole.stream_id):
                 check_gap(piece.start)
                 position = piece.end
                 retries.succeeded()
@@ -67,6 +67,10 @@ def read_range(
             position = whole.end
         except Interrupted as error:
             retries.failed(error)
+        except Redeclared as error:
+            what = f"{error}, and the messages {position} to {whole.end - 1} are missing"
+            report_data_loss(options, whole.stream, what)
+            return
         except NotFound as error:
             if options.fail_on_data_loss:
                 raise

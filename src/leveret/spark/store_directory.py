@@ -52,6 +52,9 @@ class StoredStream:
     def __init__(self, disk: ReadDisk, stream: Holding) -> None:
         self._disk = disk
         self._stream = stream
+        #: Which stream of its name it is; None of one that no broker has started on since there
+        #: are ids, or whose end is uncertain.
+        self.stream_id: str | None = stream.stream_id or None
         self.parts = _parts_of(stream)
         last = self.parts[-1].last + 1 if self.parts else 0
         self.latest = max(int(stream.next_sequence), last)

@@ -31,7 +31,7 @@ from pyspark.sql.types import StructType
 
 from leveret.spark.finder import StreamFinder, find_streams
 from leveret.spark.limits import in_turn, shared, within_bytes
-from leveret.spark.offsets import LATEST, from_json, refusal, to_json
+from leveret.spark.offsets import LATEST, Stored, from_json, refusal
 from leveret.spark.options import OptionError, Options
 from leveret.spark.planner import OffsetRange, plan
 from leveret.spark.projection import Projection
@@ -39,6 +39,7 @@ from leveret.spark.ranges import read_range, report_data_loss
 from leveret.spark.retries import REAL_PAUSE, Pause
 from leveret.spark.streams import Streams
 from leveret.spark.transports import TransportOpener, open_transport
+from leveret.spark.transports.base import Tail
 
 Offsets = Mapping[str, int]
 
@@ -80,8 +81,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         streams = self._driver()
         try:
-            starts = streams.starts(LATEST, streams.bounds())
-            return {**to_json(dict(sorted(starts.items())))}
+            bounds = streams.bounds()
+            starts = streams.starts(LATEST, bounds)
+            ids = _known({name: one.stream_id for name, one in bounds.items()})
+            return Stored(dict(sorted(starts.items())), ids).to_json()
         except OptionError as error:
             return refusal(str(error))
 
@@ -98,42 +101,50 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  Spark's name
         """Take the streams' ends of now as the query's.  Raises: Interrupted; NotFound (404)."""
-        self._target = self._driver().latest()
+        self._target = {name: tail.latest for name, tail in self._driver().tails().items()}
 
-    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
+    def latestOffset(  # noqa: N802  Spark's name
+        self, start: dict[str, object], limit: ReadLimit
+    ) -> dict[str, object]:
         """Return where the next batch ends.
 
-        Raises: DataLossError when a stream is gone or ends before `start`; Interrupted; NotFound
-        (404); ValueError for the checkpoint of other streams.
+        Raises: DataLossError when a stream is gone, was declared again or ends before `start`;
+        Interrupted; NotFound (404); ValueError for the checkpoint of other streams.
         """
-        position = from_json(start)
-        latest = self._driver().latest()
+        stored = from_json(start)
+        position = stored.offsets
+        tails = self._driver().tails()
+        latest = {name: tail.latest for name, tail in tails.items()}
         self._reported = latest
         self._check_gone(position, latest)
         target = latest if self._target is None else self._target
         ends: dict[str, int] = {}
+        ids = stored.ids | _known({name: tail.stream_id for name, tail in tails.items()})
         available: dict[str, int] = {}
         for name in _in_order(position, latest):
             last = latest[name]
-            if name in position:
+            if name in position and self._is_another(name, stored, tails[name]):
+                ends[name], ids[name] = self._beginning(name, ids)
+            elif name in position:
                 ends[name] = self._begin(name, position[name], last)
                 to_read = min(last, target.get(name, last)) - position[name]
                 available[name] = max(0, to_read)
             elif name in target:
-                ends[name] = self._driver().earliest_of(name)
+                ends[name], ids[name] = self._beginning(name, ids)
+        ids = {name: ids[name] for name in ends if ids.get(name)}
         given = available
         if not isinstance(limit, ReadAllAvailable):
             if self._waits_for_more(available):
-                return to_json(position)
+                return start
             self._skip_gone(ends, available)
             given = self._limited(ends, available)
         ends = {name: end + given.get(name, 0) for name, end in ends.items()}
-        if ends == position:
-            return to_json(position)
+        if ends == position and ids == stored.ids:
+            return start
         self._last_batch_at = self._pause.now()
         # When all of it is taken, nobody waits, and the order begins anew.
         order = sorted(ends) if given == available else in_turn(ends, given)
-        return to_json({name: ends[name] for name in order})
+        return Stored({name: ends[name] for name in order}, ids).to_json()
 
     def _check_gone(self, position: Offsets, names: Offsets) -> None:
         """Answer for streams of the checkpoint that are not among those to read."""
@@ -147,8 +158,25 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         named = self._options.names
         if named is not None and offsets and not set(named).intersection(offsets):
             raise ValueError(
-                f"the checkpoint is not one of {self._options.title}: it holds {to_json(offsets)}"
+                f"the checkpoint is not one of {self._options.title}: it holds {dict(offsets)}"
             )
+
+    def _is_another(self, name: str, stored: Stored, tail: Tail) -> bool:
+        """Tell whether a stream is not the one that was read so far, and answer for that."""
+        known = stored.ids.get(name)
+        if known is None or tail.stream_id in (None, known):
+            return False
+        what = (
+            f"it was deleted and declared again: it was read up to {stored.offsets[name]} with the "
+            f"id {known}, and has the id {tail.stream_id} now"
+        )
+        report_data_loss(self._options, name, what)
+        return True
+
+    def _beginning(self, name: str, ids: Mapping[str, str]) -> tuple[int, str]:
+        """Return where a stream that is new begins, and its id, empty where none is told."""
+        bounds = self._driver().bounds_of(name)
+        return bounds.earliest, bounds.stream_id or ids.get(name, "")
 
     def _begin(self, name: str, position: int, latest: int) -> int:
         """Return where the next batch goes on; answer for a stream that ends before that."""
@@ -194,26 +222,32 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             available = within_bytes(available, sizes, options.max_bytes_per_trigger)
         return available
 
-    def reportLatestOffset(self) -> dict[str, int] | None:  # noqa: N802  Spark's name
+    def reportLatestOffset(self) -> dict[str, object] | None:  # noqa: N802  Spark's name
         """Return the streams' ends as last seen, for the query's progress."""
-        return None if self._reported is None else to_json(dict(sorted(self._reported.items())))
+        return None if self._reported is None else dict(sorted(self._reported.items()))
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+    def partitions(self, start: dict[str, object], end: dict[str, object]) -> list[InputPartition]:
         """Return the partitions of a batch: a pure function of its offsets and the options.
+
+        A batch in which a stream changes its id has no rows of it, as one in which it appears: the
+        next one begins at its earliest message.
 
         Raises: DataLossError when the batch ends before it starts: the stream was made anew;
         ValueError for the checkpoint of other streams.
         """
         options = self._options
-        starts, ends = from_json(start), from_json(end)
-        self._check_checkpoint(ends)
+        before, after = from_json(start), from_json(end)
+        self._check_checkpoint(after.offsets)
         ranges = []
-        for name, last in ends.items():
-            first = starts.get(name, last)
-            if last < first:
+        for name, last in after.offsets.items():
+            stream_id = after.ids.get(name)
+            first = before.offsets.get(name, last)
+            if before.ids.get(name, stream_id) != stream_id:
+                first = last
+            elif last < first:
                 report_data_loss(options, name, f"a batch from {first} to {last} starts anew at 0")
                 first = 0
-            ranges.append(OffsetRange(name, first, last))
+            ranges.append(OffsetRange(name, first, last, stream_id))
         return [*plan(ranges, options.max_records_per_partition, options.min_partitions)]
 
     def stop(self) -> None:
@@ -243,3 +277,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 def _in_order(position: Offsets, names: Offsets) -> list[str]:
     """Return names in the order of their service: those of the offsets first, then the new ones."""
     return [name for name in position if name in names] + sorted(set(names) - set(position))
+
+
+def _known(ids: Mapping[str, str | None]) -> dict[str, str]:
+    """Return the ids that are told."""
+    return {name: one for name, one in ids.items() if one}

@@ -18,7 +18,7 @@ from leveret.spark.offsets import EARLIEST, LATEST, Moment, Position, Positions
 from leveret.spark.options import ENDS, STARTS, OptionError, Options
 from leveret.spark.retries import REAL_PAUSE, Pause, ask
 from leveret.spark.transports import Transport, TransportOpener
-from leveret.spark.transports.base import Bounds
+from leveret.spark.transports.base import Bounds, Tail
 
 #: Streams that are asked at the same time; each has a connection of its own.
 ASKED_AT_ONCE: Final = 16
@@ -73,9 +73,9 @@ class Streams:
         """Return both ends of each.  Raises: Interrupted; NotFound (404)."""
         return self._of_each(lambda way: way.bounds())
 
-    def latest(self) -> dict[str, int]:
-        """Return the end of each.  Raises: Interrupted; NotFound (404)."""
-        return self._of_each(lambda way: way.latest())
+    def tails(self) -> dict[str, Tail]:
+        """Return end and id of each.  Raises: Interrupted; NotFound (404)."""
+        return self._of_each(lambda way: way.tail())
 
     def _of_each(self, question: Callable[[Transport], T]) -> dict[str, T]:
         """Ask all streams at once: RabbitMQ takes a quarter of a second to tell one's end."""
@@ -88,6 +88,10 @@ class Streams:
             return {name: ask_one(name) for name in ways}
         with ThreadPoolExecutor(min(len(ways), ASKED_AT_ONCE)) as threads:
             return dict(zip(ways, threads.map(ask_one, ways), strict=True))
+
+    def bounds_of(self, name: str) -> Bounds:
+        """Return both ends of one.  Raises: Interrupted; NotFound (404)."""
+        return self._asked(name, self.transport(name).bounds)
 
     def earliest_of(self, name: str) -> int:
         """Return where one begins.  Raises: Interrupted; NotFound (404)."""

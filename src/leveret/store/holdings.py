@@ -66,6 +66,9 @@ class Holding:
         self.queue_id: Final[i64] = queue_id
         self.definition: dict[str, object] | None = None
         self.deleted = False
+        #: True where its last messages may be lost: nothing was told of it since a damaged place.
+        self.unsure = False
+        self._stream_id = ""
         self.next_sequence: i64 = 0
         self.first_offset: i64 = 0
         #: From this sequence on the journal told every persistent message.
@@ -110,6 +113,17 @@ class Holding:
         arguments = self.definition.get("arguments")
         kind = arguments.get("x-queue-type") if isinstance(arguments, dict) else None
         return kind if isinstance(kind, str) else "classic"
+
+    @property
+    def stream_id(self) -> str:
+        """Which of all streams that had its name it is; empty where that is not certain."""
+        return "" if self.unsure else self._stream_id
+
+    def identified(self, stream_id: str) -> None:
+        """Learn a stream's id, which is certain again where it is told after damage."""
+        if stream_id:
+            self._stream_id = stream_id
+            self.unsure = False
 
     @property
     def title(self) -> str:
@@ -208,7 +222,11 @@ class Holdings(Replay):
         """Take a definition."""
         self.catalog.define(kind, definition)
         if kind == "queue":
-            self.of(number(definition, "id")).definition = definition
+            queue = self.of(number(definition, "id"))
+            queue.definition = definition
+            queue.identified(text(definition, "stream_id"))
+        elif kind == "stream_id":
+            self.of(number(definition, "id")).identified(text(definition, "stream_id"))
 
     def delete(self, kind: str, definition: dict[str, object]) -> None:
         """Take out a definition; a vhost goes with its queues."""
@@ -235,6 +253,7 @@ class Holdings(Replay):
         for queue_id, sequence in targets:
             queue = self.of(queue_id)
             queue.took(sequence)
+            queue.unsure = False
             if numbered is not None:
                 queue.sent(numbered.publisher, numbered.number, message.timestamp_ms)
             queue.told_from = min(queue.told_from, sequence)
@@ -287,6 +306,11 @@ class Holdings(Replay):
             self.of(queue_id).offsets.pop(consumer, None)
         else:
             self.of(queue_id).offsets[consumer] = int(offset)
+
+    def records_lost(self) -> None:
+        """Take the end of no queue for certain that nothing more is told of."""
+        for queue in self.queues.values():
+            queue.unsure = True
 
     # -- from the snapshot -------------------------------------------------------------------------
 

@@ -138,6 +138,8 @@ class Recovery:
         self._head = SnapshotHead(0, 1, 1, 0)
         self._durable: i64 = 0
         self._chunk_lost = False
+        #: True from a damaged place of the journal on until the next record is told.
+        self._records_lost = False
         #: Chunks that the journal names and that are damaged, by file and position.
         self._spills_lost: set[tuple[int, int]] = set()
         self._applier.spills = Spills(self)
@@ -155,12 +157,15 @@ class Recovery:
             # What it held may be told by an older part of the journal: all of it once more.
             self._head = self._earlier_head()
             report = self.report
+            self._records_lost = False
             report.groups = 0
             report.records = 0
             report.journal_bytes = 0
             for _ in self._replay_journal():
                 yield
         self._sort_damages()
+        if self._records_lost and (self.report.damages or self.report.known):
+            self._replay.records_lost()
 
     # -- format and folders ------------------------------------------------------------------------
 
@@ -274,6 +279,7 @@ class Recovery:
                 told = 0
                 yield
         self._acked = {}
+        self._records_lost = self._records_lost or len(scan.damages) > 0
         for found in scan.damages:
             end = found.position + found.size
             damage = Damage(scan.path, found.position, found.size, found.what, found.records)
@@ -440,12 +446,20 @@ class Recovery:
     def _replay_file(self, scan: JournalScan) -> Iterator[None]:
         """Tell the records of one journal file."""
         records: i64 = 0
+        damages: i64 = 0
         while scan.next():
+            if len(scan.damages) > damages:
+                damages = len(scan.damages)
+                self._records_lost = True
+            if self._records_lost:
+                self._records_lost = False
+                self._replay.records_lost()
             self._tell(scan)
             records += 1
             if records % SLICE_MESSAGES == 0:
                 yield
         self.report.records += records
+        self._records_lost = self._records_lost or len(scan.damages) > damages
         for damage in scan.damages:
             end = damage.position + damage.size
             self._keep(damage, scan.data[damage.position : end])

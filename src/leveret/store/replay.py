@@ -85,6 +85,13 @@ class Replay(ABC):
     def consumer_offset(self, queue_id: i64, consumer: bytes, offset: i64) -> None:  # noqa: B027
         """Set how far a named consumer of a stream has come; FORGOTTEN takes the name out."""
 
+    def records_lost(self) -> None:  # noqa: B027
+        """Learn that records are missing at this place of the journal, of any queue.
+
+        What is told of a queue after it shows how far that queue had come at least; of one that
+        nothing more is told of, the last messages may be lost, and their sequences be given again.
+        """
+
     # -- from the snapshot only --------------------------------------------------------------------
 
     def publisher_sequence(  # noqa: B027

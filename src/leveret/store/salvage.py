@@ -91,7 +91,7 @@ class Salvage(CheckpointSource):
         for queue_id in holdings.queues:
             highest = max(highest, int(queue_id))
         out.counter("queue_id", highest)
-        own = ("queue", "binding", "redelivered", "deduplication")
+        own = ("queue", "binding", "redelivered", "deduplication", "stream_id")
         for kind, definition in holdings.catalog.others_than(*own):
             out.define(kind, definition)
             yield
@@ -134,7 +134,11 @@ class Salvage(CheckpointSource):
     def _definition(self, queue: Holding) -> dict[str, object]:
         """Return a queue's definition, one of its own for a queue that nothing explains."""
         if queue.definition is not None:
-            return queue.definition
+            definition = {**queue.definition, "stream_id": queue.stream_id}
+            if not queue.stream_id:
+                # Its offsets may be given again: it gets another id at its first start.
+                del definition["stream_id"]
+            return definition
         name = f"{ORPHANS}{queue.queue_id}"
         self.orphans.append(name)
         return {

@@ -72,6 +72,8 @@ class Survey:
         self._given = uuid
         self._applier = Applier(self.holdings)
         self._durable: i64 = 0
+        #: True from a damaged place of the journal on until the next record is told.
+        self._records_lost = False
         #: Of each journal file that a snapshot begins with, the group it begins with.
         self._first_groups: dict[i64, i64] = {}
         self._older: list[str] = []
@@ -281,12 +283,21 @@ class Survey:
 
     def _survey_journal_file(self, scan: JournalScan, report: FileReport) -> Iterator[None]:
         """Look at one file and tell it if it is needed."""
+        damages: i64 = 0
         while scan.next():
             report.records += 1
             if report.needed:
+                if len(scan.damages) > damages:
+                    damages = len(scan.damages)
+                    self._records_lost = True
+                if self._records_lost:
+                    self._records_lost = False
+                    self.holdings.records_lost()
                 self._tell(scan, self._applier)
             if report.records % SLICE_MESSAGES == 0:
                 yield
+        if report.needed and len(scan.damages) > damages:
+            self._records_lost = True
         report.groups = scan.groups
         for found in scan.damages:
             records = found.records if report.needed else 0
@@ -300,9 +311,19 @@ class Survey:
         for report in reports:
             self.torn += [damage for damage in report.damages if damage.group > self._durable]
             report.damages = [found for found in report.damages if found.group <= self._durable]
+        self._doubt_ends(reports)
         if self.head.generation > 0 and self.state_whole and not _any_needed(reports):
             what = f"file {self.head.journal_file} and all after it are missing"
             self._miss(JOURNAL_DIR, what)
+
+    def _doubt_ends(self, reports: list[FileReport]) -> None:
+        """Take no queue's end for certain where the journal's own end is damaged, or no state is.
+
+        Damage elsewhere was told at its place.
+        """
+        lost = self._records_lost and any(report.damages for report in reports if report.needed)
+        if lost or not self.state_whole or (self.head.generation > 0 and not _any_needed(reports)):
+            self.holdings.records_lost()
 
     def _tell(self, scan: JournalScan, applier: Applier) -> None:
         """Tell one record."""

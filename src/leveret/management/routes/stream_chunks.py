@@ -9,10 +9,10 @@ Parameters of the query, all of them numbers:
     max_bytes   after so many bytes no further chunk is begun
 
 The body is whole chunks (`leveret.chunk`) one after the other, as they lie on the disk; what is in
-no file yet comes as a chunk that is made for the answer.  Headers tell, as of its beginning, where
-the stream begins (`Leveret-First-Offset`) and ends (`Leveret-Next-Offset`), and up to which offset
-the answer goes (`Leveret-End-Offset`): a reader asks on from there.  A chunk that is damaged, so
-that not even its header is true, is left out.
+no file yet comes as a chunk that is made for the answer.  Headers tell, as of its beginning, which
+stream of its name it is (`Leveret-Stream-Id`), where it begins (`Leveret-First-Offset`) and ends
+(`Leveret-Next-Offset`), and up to which offset the answer goes (`Leveret-End-Offset`): a reader
+asks on from there.  A chunk that is damaged, so that not even its header is true, is left out.
 
 Invariants: only what is synced is sent; an answer holds one part of a chunk in memory, however slow
 its reader is; an answer that cannot go on ends with its connection, never as if it were whole.
@@ -85,6 +85,7 @@ async def chunks(request: web.Request) -> web.StreamResponse:
     end = _end(stream, wish)
     headers = {
         "Content-Type": CONTENT_TYPE,
+        "Leveret-Stream-Id": stream.stream_id,
         "Leveret-First-Offset": str(int(stream.first_offset)),
         "Leveret-Next-Offset": str(int(max(stream.visible_end, stream.first_offset))),
         "Leveret-End-Offset": str(end),

@@ -89,6 +89,7 @@ def row(vhost: str, stream: Stream) -> Row:
     return {
         "name": stream.name,
         "vhost": vhost,
+        "stream_id": stream.stream_id,
         "first_offset": first,
         "next_offset": max(first, end),
         "messages": max(end - first, 0),

@@ -8,7 +8,7 @@ from leveret.broker.browse import make_browser
 from leveret.broker.classic import ClassicQueue
 from leveret.broker.consumer import Consumer, consumer_priority
 from leveret.broker.replies import REPLY_NAME
-from leveret.broker.stream import Stream
+from leveret.broker.stream import TELL_STREAM_ID, Stream
 from leveret.broker.stream_group import READER_NAME, group_of
 from leveret.errors import NotAllowed, NotImplementedFault, PreconditionFailed, ResourceLocked
 from leveret.limits import CONSUMERS_PER_CHANNEL_MAX, UNACKED_PER_CHANNEL_MAX
@@ -156,6 +156,9 @@ def _consume(channel: Channel, method: BasicConsume) -> None:
             connection.access.read("queue", name)
             queue = channel.vhost.queue(name, connection)
     tag = method.consumer_tag or f"amq.ctag-{connection.tokens.token()}"
+    if isinstance(queue, Stream) and not method.consumer_tag and TELL_STREAM_ID in method.arguments:
+        # No reply has room for it but in the name of our making.
+        tag = f"{tag}.{queue.stream_id}"
     if tag in channel.consumers:
         raise NotAllowed(f"attempt to reuse consumer tag '{tag}'")
     if len(channel.consumers) >= CONSUMERS_PER_CHANNEL_MAX:

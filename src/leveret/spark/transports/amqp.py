@@ -26,13 +26,14 @@ from pyspark.sql.types import StructType
 
 from leveret.client import InputFull, Message, Timestamp
 from leveret.client.blocking import Channel, Connection, Consumer
+from leveret.errors import PreconditionFailed
 from leveret.limits import SPARK_BATCH_BYTES, SPARK_BATCH_RECORDS
 from leveret.spark.columns import STREAM_NAME, STREAM_OFFSET, STREAM_TIMESTAMP, stream_offset
 from leveret.spark.connecting import INTERRUPTIONS, interrupted, open_connection
 from leveret.spark.deliveries import DeliveryBuilder
 from leveret.spark.limits import SAMPLE_RECORDS
 from leveret.spark.options import OptionError, Options
-from leveret.spark.transports.base import Interrupted, Piece, Transport
+from leveret.spark.transports.base import Bounds, Interrupted, Piece, Redeclared, Tail, Transport
 
 if TYPE_CHECKING:
     from leveret.client.blocking.columns import ColumnConsumer, Columns
@@ -50,6 +51,12 @@ DOUBT_SECONDS: Final = 2.0
 
 #: How far a clock may have been set back without a bound on the time leaving out rows.
 CLOCK_SLACK_MS: Final = 10 * 60_000
+
+
+#: Arguments of a consumer: which stream of the name it means, and that the consumer tag, which the
+#: broker makes, is to end in a dot and the stream's id.  RabbitMQ has no ids and passes them over.
+STREAM_ID: Final = "x-stream-id"
+TELL_STREAM_ID: Final = "x-stream-tell-id"
 
 
 def is_leveret(connection: Connection) -> bool:
@@ -71,30 +78,41 @@ class AmqpTransport(Transport):
 
     def earliest(self) -> int:
         """Return the offset of the first message; of an empty stream 0.  Raises: Interrupted."""
-        with self._channel() as channel:
-            _, message = self._first(channel, "first", 1)
-            return 0 if message is None else _offset(message)
+        return self._earliest()[0]
 
-    def latest(self) -> int:
-        """Return the offset after the last message; of an empty stream 0.  Raises: Interrupted."""
+    def _earliest(self) -> tuple[int, str | None]:
+        with self._channel() as channel:
+            consumer, message = self._first(channel, "first", 1)
+            return 0 if message is None else _offset(message), _stream_id(consumer)
+
+    def tail(self) -> Tail:
+        """Return the stream's end, 0 of an empty one, and its id.  Raises: Interrupted."""
         with self._channel() as channel:
             prefetch = 1 if self._is_leveret else self._options.prefetch
             consumer, message = self._first(channel, "last", prefetch)
-            if message is not None and consumer is not None and not self._is_leveret:
+            if message is not None and not self._is_leveret:
                 message = _follow(consumer, message)
-            return 0 if message is None else _offset(message) + 1
+            return Tail(0 if message is None else _offset(message) + 1, _stream_id(consumer))
+
+    def bounds(self) -> Bounds:
+        """Return both ends and the id.  Raises: Interrupted; NotFound (404)."""
+        earliest, stream_id = self._earliest()
+        tail = self.tail()
+        if tail.stream_id != stream_id:
+            raise Interrupted("the stream was deleted and declared again in this moment")
+        return Bounds(earliest, max(earliest, tail.latest), stream_id)
 
     def _first(
         self, channel: Channel, where: str, prefetch: int
-    ) -> tuple[Consumer | None, Message | None]:
-        """Attach and return the first message that comes, if the stream holds any.
+    ) -> tuple[Consumer, Message | None]:
+        """Attach and return the consumer, with the first message if the stream holds any.
 
         Raises: Interrupted when the broker counts messages and sends none; OptionError for the name
         of a super stream.
         """
         count = channel.queue_declare(self._stream, passive=True).message_count
         if count == 0 and self._is_leveret:
-            return None, None
+            return self._attach(channel, "next", prefetch, EMPTY_SECONDS), None
         seconds = self._poll_seconds if count > 0 else EMPTY_SECONDS
         consumer = self._attach(channel, where, prefetch, seconds)
         message = next(consumer, None)
@@ -166,17 +184,30 @@ class AmqpTransport(Transport):
 
     # -- reading -----------------------------------------------------------------------------------
 
-    def read(self, start: int, end: int) -> Iterator[Piece]:
-        """Yield what the stream holds of a range.  Raises: Interrupted; NotFound (404)."""
+    def read(self, start: int, end: int, stream_id: str | None = None) -> Iterator[Piece]:
+        """Yield what the stream holds of a range.  Raises: Interrupted; NotFound; Redeclared."""
         with self._channel() as channel:
             channel.qos(self._options.prefetch)
-            consumer = channel.consume_columns(
-                self._stream,
-                arguments={STREAM_OFFSET: start},
-                with_properties=self._builder.with_properties,
-            )
+            consumer = self._reading(channel, start, stream_id)
             for columns in self._gathered(channel, consumer, start, end):
                 yield from self._builder.pieces(columns, start, end)
+
+    def _reading(self, channel: Channel, start: int, stream_id: str | None) -> ColumnConsumer:
+        """Attach at an offset.  Raises: Redeclared when it is not the stream that is meant."""
+        arguments: dict[str, object] = {STREAM_OFFSET: start}
+        if stream_id is not None and self._is_leveret:
+            arguments[STREAM_ID] = stream_id
+        try:
+            return channel.consume_columns(
+                self._stream,
+                arguments=arguments,
+                with_properties=self._builder.with_properties,
+            )
+        except PreconditionFailed:
+            found = self.tail().stream_id
+            if stream_id is None or found in (None, stream_id):
+                raise
+            raise Redeclared(stream_id, found) from None
 
     def _gathered(
         self, channel: Channel, consumer: ColumnConsumer, start: int, end: int
@@ -230,7 +261,7 @@ class AmqpTransport(Transport):
         channel.qos(prefetch)
         return channel.consume(
             self._stream,
-            arguments={STREAM_OFFSET: where},
+            arguments={STREAM_OFFSET: where, TELL_STREAM_ID: True},
             inactivity_timeout=inactivity_seconds,
         )
 
@@ -298,3 +329,9 @@ def _offset(message: Message) -> int:
     if offset is None:
         raise ValueError("the broker sent no x-stream-offset: the queue is not a stream")
     return offset
+
+
+def _stream_id(consumer: Consumer) -> str | None:
+    """Return the id of the stream that a consumer reads; None where the broker tells none."""
+    tag, dot, stream_id = consumer.consumer_tag.rpartition(".")
+    return stream_id if dot and tag.startswith("amq.ctag-") else None

@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 from leveret.spark.http_link import NoHttp
 from leveret.spark.options import Options
 from leveret.spark.transports.amqp import AmqpTransport
-from leveret.spark.transports.base import Bounds, Interrupted, Piece, Transport
+from leveret.spark.transports.base import Bounds, Interrupted, Piece, Tail, Transport
 from leveret.spark.transports.bulk import BulkTransport
 
 log = logging.getLogger("leveret.spark")
@@ -74,17 +74,17 @@ class AutoTransport(Transport):
         """Return the offset of the first message.  Raises: Interrupted; NotFound (404)."""
         return self.chosen().earliest()
 
-    def latest(self) -> int:
-        """Return the offset after the last message.  Raises: Interrupted; NotFound (404)."""
-        return self.chosen().latest()
+    def tail(self) -> Tail:
+        """Return the stream's end and its id.  Raises: Interrupted; NotFound (404)."""
+        return self.chosen().tail()
 
     def bounds(self) -> Bounds:
         """Return both ends.  Raises: Interrupted; NotFound (404)."""
         return self.chosen().bounds()
 
-    def read(self, start: int, end: int) -> Iterator[Piece]:
-        """Yield what the stream holds of a range.  Raises: Interrupted; NotFound (404)."""
-        yield from self.chosen().read(start, end)
+    def read(self, start: int, end: int, stream_id: str | None = None) -> Iterator[Piece]:
+        """Yield what the stream holds of a range.  Raises: Interrupted; NotFound; Redeclared."""
+        yield from self.chosen().read(start, end, stream_id)
 
     def offset_at(self, timestamp_ms: int) -> int:
         """Return the first offset at or after a moment.  Raises: Interrupted; NotFound (404)."""

@@ -15,6 +15,13 @@ from typing import Self
 import pyarrow as pa
 
 
+class Redeclared(Exception):
+    """The stream is not the one that was to be read: it was deleted and declared again."""
+
+    def __init__(self, wanted: str, found: str) -> None:
+        super().__init__(f"it was deleted and declared again: its id was {wanted} and is {found}")
+
+
 class Interrupted(Exception):
     """The broker cannot be reached, or sends nothing though it has messages: ask again."""
 
@@ -32,16 +39,29 @@ class Piece:
 class Bounds:
     """What a stream holds: offsets from `earliest` up to, not including, `latest`.
 
-    Of an empty stream both are 0, or where it will go on if the broker tells that.
+    Of an empty stream both are 0, or where it will go on if the broker tells that.  `stream_id`
+    says which stream of its name it is, if the broker tells that.
     """
 
     earliest: int
     latest: int
+    stream_id: str | None = None
 
     @property
     def is_empty(self) -> bool:
         """Whether the stream holds no message."""
         return self.earliest == self.latest
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """The end of a stream: the offset after its last message, and which stream of its name it is.
+
+    The offset of an empty stream is 0, or where it will go on if the broker tells that.
+    """
+
+    latest: int
+    stream_id: str | None = None
 
 
 class Transport(ABC):
@@ -55,19 +75,27 @@ class Transport(ABC):
         """
 
     @abstractmethod
+    def tail(self) -> Tail:
+        """Return the stream's end and its id, both of the same stream.
+
+        Raises: Interrupted; NotFound (404) when there is no such stream.
+        """
+
     def latest(self) -> int:
         """Return the offset after the last message that is there; 0 of an empty stream.
 
         Raises: Interrupted; NotFound (404) when there is no such stream.
         """
+        return self.tail().latest
 
     @abstractmethod
-    def read(self, start: int, end: int) -> Iterator[Piece]:
+    def read(self, start: int, end: int, stream_id: str | None = None) -> Iterator[Piece]:
         """Yield what the stream holds of a range, in order, each offset at most once.
 
-        A return before `end` says that the rest is not there.
+        A return before `end` says that the rest is not there.  With `stream_id` nothing of another
+        stream of the same name is yielded.
 
-        Raises: Interrupted, after which a new call may go on; NotFound (404).
+        Raises: Interrupted, after which a new call may go on; NotFound (404); Redeclared.
         """
 
     @abstractmethod
@@ -111,10 +139,9 @@ class Transport(ABC):
     def close(self) -> None:
         """Let go of the connection."""
 
+    @abstractmethod
     def bounds(self) -> Bounds:
-        """Return both ends.  Raises: Interrupted; NotFound (404)."""
-        earliest = self.earliest()
-        return Bounds(earliest, max(earliest, self.latest()))
+        """Return both ends and the id, all of the same stream.  Raises: Interrupted; NotFound."""
 
     def __enter__(self) -> Self:
         return self

@@ -18,9 +18,10 @@ from leveret.limits import SPARK_ANSWER_BYTES
 from leveret.spark.chunks import ChunkBatchBuilder, Pieces, StoredChunk
 from leveret.spark.http_link import HttpLink
 from leveret.spark.options import Options
-from leveret.spark.transports.base import Bounds, Interrupted, Piece, Transport
+from leveret.spark.transports.base import Bounds, Interrupted, Piece, Redeclared, Tail, Transport
 
 _END: Final = "Leveret-End-Offset"
+_STREAM_ID: Final = "Leveret-Stream-Id"
 
 
 class BulkTransport(Transport):
@@ -36,22 +37,23 @@ class BulkTransport(Transport):
         """Return the offset of the first message.  Raises: Interrupted; NotFound (404)."""
         return self.bounds().earliest
 
-    def latest(self) -> int:
-        """Return the offset after the last message.  Raises: Interrupted; NotFound (404)."""
-        return self.bounds().latest
+    def tail(self) -> Tail:
+        """Return the stream's end and its id.  Raises: Interrupted; NotFound (404)."""
+        bounds = self.bounds()
+        return Tail(bounds.latest, bounds.stream_id)
 
     def bounds(self) -> Bounds:
         """Return both ends.  Raises: Interrupted; NotFound (404)."""
         told = self._link.json()
-        return Bounds(told["first_offset"], told["next_offset"])
+        return Bounds(told["first_offset"], told["next_offset"], told.get("stream_id"))
 
     def offset_at(self, timestamp_ms: int) -> int:
         """Return the first offset at or after a moment.  Raises: Interrupted; NotFound (404)."""
-        return self._link.json("/offset", timestamp=max(0, timestamp_ms))["offset"]
+        return int(self._link.json("/offset", timestamp=max(0, timestamp_ms))["offset"])
 
     def end_at(self, timestamp_ms: int) -> int:
         """Return the offset after the last before a moment.  Raises: Interrupted; NotFound."""
-        return self._link.json("/offset", before=max(0, timestamp_ms))["offset"]
+        return int(self._link.json("/offset", before=max(0, timestamp_ms))["offset"])
 
     def mean_bytes(self, start: int, end: int) -> float:
         """Return the mean size of bodies in the first chunk.  Raises: Interrupted; NotFound."""
@@ -65,21 +67,24 @@ class BulkTransport(Transport):
 
     # -- reading -----------------------------------------------------------------------------------
 
-    def read(self, start: int, end: int) -> Iterator[Piece]:
-        """Yield what the stream holds of a range.  Raises: Interrupted; NotFound (404)."""
+    def read(self, start: int, end: int, stream_id: str | None = None) -> Iterator[Piece]:
+        """Yield what the stream holds of a range.  Raises: Interrupted; NotFound; Redeclared."""
         pieces = Pieces(self._builder, start, end)
         position = start
         try:
             while position < end:
                 query = {"offset": position, "end": end, "max_bytes": SPARK_ANSWER_BYTES}
                 with self._link.ask("/chunks", query) as answer:
+                    found = answer.getheader(_STREAM_ID)
+                    if stream_id is not None and found not in (None, stream_id):
+                        raise Redeclared(stream_id, found)
                     went_to = int(answer.getheader(_END, "0"))
                     for data in chunks_of(answer):
                         yield from pieces.feed(data)
                 if went_to <= position:
                     break  # nothing is there, up to the end of the stream
                 position = went_to
-        except Interrupted:
+        except (Interrupted, Redeclared):
             # What came is true, and need not come again.
             yield from pieces.flush()
             raise

@@ -15,7 +15,7 @@ from leveret.chunk import ChunkDamaged
 from leveret.spark.chunks import ChunkBatchBuilder, Pieces, StoredChunk
 from leveret.spark.options import Options
 from leveret.spark.store_directory import Part, StoredStream, open_stream
-from leveret.spark.transports.base import Bounds, Piece, Transport
+from leveret.spark.transports.base import Bounds, Piece, Redeclared, Tail, Transport
 
 
 class FilesTransport(Transport):
@@ -38,13 +38,15 @@ class FilesTransport(Transport):
         """Return the offset of the first message.  Raises: NotFound (404); OptionError."""
         return self._stream().earliest
 
-    def latest(self) -> int:
-        """Return the offset after the last message.  Raises: NotFound (404); OptionError."""
-        return self._stream().latest
+    def tail(self) -> Tail:
+        """Return the stream's end and its id.  Raises: NotFound (404); OptionError."""
+        stream = self._stream()
+        return Tail(stream.latest, stream.stream_id)
 
     def bounds(self) -> Bounds:
         """Return both ends.  Raises: NotFound (404); OptionError."""
-        return Bounds(self._stream().earliest, self._stream().latest)
+        stream = self._stream()
+        return Bounds(stream.earliest, stream.latest, stream.stream_id)
 
     def offset_at(self, timestamp_ms: int) -> int:
         """Return the first offset at or after a moment.  Raises: NotFound (404); OptionError."""
@@ -85,9 +87,12 @@ class FilesTransport(Transport):
 
     # -- reading -----------------------------------------------------------------------------------
 
-    def read(self, start: int, end: int) -> Iterator[Piece]:
-        """Yield what the stream holds of a range.  Raises: NotFound (404); OptionError."""
+    def read(self, start: int, end: int, stream_id: str | None = None) -> Iterator[Piece]:
+        """Yield what the stream holds of a range.  Raises: NotFound; OptionError; Redeclared."""
         stream = self._stream()
+        found = stream.stream_id
+        if stream_id is not None and found not in (None, stream_id):
+            raise Redeclared(stream_id, found)
         pieces = Pieces(self._builder, max(start, stream.earliest), end)
         for part in stream.parts:
             if part.first < end and start <= part.last:
