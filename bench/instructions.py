@@ -1,8 +1,9 @@
 """Instructions that a broker executes for a message: a figure that a busy machine does not change.
 
-The load generator sends a fixed number of messages three times: n that warm up, then n, then 3n.
-Per message it is the difference of the last two by 2n, so that connecting and declaring do not
-count, nor does anything outside of the broker's process.
+The load generator sends n messages that warm up, then by turns n and 3n.  Per message it is the
+difference of two such loads by 2n, so that connecting and declaring do not count, nor does anything
+outside of the broker's process.  It varies by a per cent or two with how messages gather in reads
+and syncs, so there are several pairs of loads.
 
 The processor counts, by `perf stat`, where it is allowed to; else the broker runs under callgrind,
 which counts itself, some fifty times as slow.  Both count all threads in user mode.
@@ -22,6 +23,9 @@ from typing import Final
 import sides
 
 PERF_EVENT: Final = "instructions:u"
+
+#: How many pairs of loads are counted.
+PAIRS: Final = 5
 
 #: How a dump of callgrind tells its sum.
 _SUMMARY: Final = re.compile(r"^(?:summary|totals): (\d+)", re.MULTILINE)
@@ -78,8 +82,12 @@ def method() -> str:
     raise CountError("neither does perf count instructions here, nor is there a valgrind")
 
 
-def count(python: str, flags: Sequence[str], messages: int, directory: Path, how: str) -> float:
+def count(
+    python: str, flags: Sequence[str], messages: int, directory: Path, how: str
+) -> list[float]:
     """Return the instructions per message of a load on the Leveret that a Python has installed.
+
+    There is a figure for each pair of loads, of `messages` and of three times as many.
 
     Raises: CountError; sides.GeneratorError; BrokerProcessError.
     """
@@ -87,11 +95,12 @@ def count(python: str, flags: Sequence[str], messages: int, directory: Path, how
         dumps = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-count-")))
         side = stack.enter_context(_broker(python, directory, dumps, how))
         runs: list[int] = []
-        for times in (1, 1, 3):
+        for times in (1, *(1, 3) * PAIRS):
             load = [*flags, "-n", str(times * messages)]
             measure = _by_perf if how == "perf" else _by_callgrind
             runs.append(measure(side, load, times * messages, dumps))
-        return per_message(runs[1], runs[2], messages)
+        pairs = zip(runs[1::2], runs[2::2], strict=True)
+        return [per_message(fewer, more, messages) for fewer, more in pairs]
 
 
 @contextlib.contextmanager

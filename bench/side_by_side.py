@@ -329,7 +329,7 @@ def counted(
     rows: list[dict[str, Any]] = []
     failures: list[str] = []
     for scenario in wanted:
-        found: dict[str, float | None] = {}
+        found: dict[str, list[float]] = {}
         for name, python in ((LEVERET, sys.executable), (OTHER, options.other)):
             say(f"instructions by {how}: {scenario.title}: {name}")
             load = (scenario.flags, options.instructions, options.dir, how)
@@ -337,17 +337,16 @@ def counted(
                 found[name] = instructions.count(python, *load)
             except (instructions.CountError, sides.GeneratorError) as error:
                 failures.append(f"instructions: {scenario.title}: {name}: {error}")
-                found[name] = None
-        ours, theirs = found[LEVERET], found[OTHER]
-        # The figure is an amount, not a speed: above 1 this build executes more than the other.
-        pair = ([ours], [theirs]) if ours and theirs else ([], [])
+                found[name] = []
         rows.append(
             {
                 "scenario": scenario.name,
                 "title": scenario.title,
                 "unit": f"instructions/msg by {how}",
-                "figures": found,
-                "compared": builds.compare(*pair, less_is_better=False),
+                "figures": {n: statistics.median(f) if f else None for n, f in found.items()},
+                "rounds": found,
+                # An amount, not a speed: above 1 this build executes more than the other.
+                "compared": builds.compare(found[LEVERET], found[OTHER], less_is_better=False),
             }
         )
     return rows, failures
