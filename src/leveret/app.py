@@ -317,11 +317,14 @@ class Node:
             self.log.warning("torn end of the journal cut off", place=str(damage))
         for name in restore.orphaned:
             self.log.error("messages of an unexplained queue were kept", queue=name)
+        if report.created:
+            self.log.info("new data directory", data_dir=str(self.settings.data_dir))
+            return report
         self.log.info(
             "recovered",
             records=int(report.records),
             messages=int(restore.restored),
-            clean=report.clean_stop,
+            last_stop="in order" if report.clean_stop else "a crash or a kill",
         )
         return report
 
@@ -672,6 +675,8 @@ def _of_data(settings: Settings, failure: StorageFailure) -> str:
 async def _serve_until_stopped(node: Node) -> int:
     """Run a broker until it is told to stop, or has to; return the process's exit code."""
     settings = node.settings
+    directory = str(settings.data_dir.absolute())
+    node.log.info("starting", version=__version__, data_dir=directory, process=os.getpid())
     try:
         await node.start()
     except StorageFailure as failure:
@@ -683,9 +688,12 @@ async def _serve_until_stopped(node: Node) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, node.request_stop)
-    _announce(f"listening on amqp://{settings.host}:{node.port}\nServer startup complete\n")
+    listening = f"listening on amqp://{settings.host}:{node.port}"
+    node.log.info(listening)
+    _announce(f"{listening}\nServer startup complete\n")
     await node.wait()
     await node.stop()
+    node.log.info("stopped", exit_code=node.exit_code)
     return node.exit_code
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -52,6 +53,21 @@ RABBITMQ_VARIABLES: Final = {
     "default_pass": "RABBITMQ_DEFAULT_PASS",
     "default_vhost": "RABBITMQ_DEFAULT_VHOST",
 }
+
+#: Variables that begin like those of settings and are none: of commands, of the build, of tests.
+OTHER_VARIABLES: Final = (
+    "LEVERET_URI",
+    "LEVERET_TRACEBACK",
+    "LEVERET_PURE",
+    "LEVERET_REQUIRE_COMPILED",
+    "LEVERET_EXPECT_BUILD",
+    "LEVERET_SPARK_TEST_PASSWORD",
+)
+_TEST_PREFIX: Final = "LEVERET_TEST_"
+
+#: What Kubernetes sets for services whose name begins so, unless enableServiceLinks is false.
+_SERVICE_LINK: Final = re.compile(r"_SERVICE_(HOST|PORT)|_PORT_\d+_(TCP|UDP|SCTP)")
+_SERVICE_ADDRESS: Final = re.compile(r"(tcp|udp|sctp)://")
 
 #: The name of the management socket in the data directory.
 MANAGEMENT_SOCKET: Final = "management.sock"
@@ -383,12 +399,32 @@ def load(flags: Mapping[str, object] | None = None) -> Settings:
     Raises: ConfigError.
     """
     given = dict(flags or {})
+    unknown = _unknown_variables(os.environ)
+    if unknown:
+        raise ConfigError("\n".join(unknown))
     try:
         return Settings(**given)  # type: ignore[arg-type]  # checked by pydantic
     except ValidationError as error:
         faults = error.errors(include_url=False)
         lines = [_line(fault, given) for fault in faults if fault["type"] != _FOLLOWS]
         raise ConfigError("\n".join(lines)) from None
+
+
+def _unknown_variables(environment: Mapping[str, str]) -> list[str]:
+    """Return a line for each variable that looks like a setting's and is none."""
+    settings = {ENVIRONMENT_PREFIX + name.upper() for name in Settings.model_fields}
+    lines = []
+    for name, value in environment.items():
+        ours = name.startswith(ENVIRONMENT_PREFIX) and value
+        if not ours or name in settings or name in OTHER_VARIABLES:
+            continue
+        link = _SERVICE_LINK.search(name) or _SERVICE_ADDRESS.match(value)
+        if link or name.startswith(_TEST_PREFIX):
+            continue
+        near = difflib.get_close_matches(name, [*settings, *OTHER_VARIABLES], 1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        lines.append(f"{name}: there is no such setting{hint} (environment)")
+    return lines
 
 
 def _line(details: ErrorDetails, flags: Mapping[str, object]) -> str:

@@ -194,3 +194,43 @@ def test_every_setting_is_described_and_documented() -> None:
         assert setting.description in page, setting.name
         if setting.default:
             assert f"| `{setting.default}` |" in page, setting.name
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("LEVERET_PROT", "LEVERET_PORT"),
+        ("LEVERET_DATADIR", "LEVERET_DATA_DIR"),
+        ("LEVERET_HTP_PORT", "LEVERET_HTTP_PORT"),
+        ("LEVERET_URL", "LEVERET_URI"),
+    ],
+)
+def test_an_unknown_variable_is_named_with_the_nearest_known(
+    monkeypatch: pytest.MonkeyPatch, name: str, near: str
+) -> None:
+    monkeypatch.setenv(name, "secret")
+    with pytest.raises(ConfigError) as refused:
+        load()
+    assert str(refused.value) == (
+        f"{name}: there is no such setting; did you mean {near}? (environment)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("LEVERET_URI", "amqp://localhost"),
+        ("LEVERET_PURE", "1"),
+        ("LEVERET_TEST_WINDOW_BYTES", "0"),
+        ("LEVERET_NOTHING", ""),
+        ("LEVERET_SERVICE_HOST", "10.0.0.1"),
+        ("LEVERET_SERVICE_PORT_AMQP", "5672"),
+        ("LEVERET_PORT_5672_TCP_ADDR", "10.0.0.1"),
+        ("LEVERET_UI_PORT", "tcp://10.0.0.1:80"),
+    ],
+)
+def test_other_variables_are_not_the_brokers(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    load()

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import base64
+import http.client
+import json
 import os
 import subprocess
 from pathlib import Path
 
 import pytest
 
+import leveret
 from broker_process import BrokerProcess
 from command_process import run_leveret
 from leveret.client.blocking import connect
@@ -78,3 +82,65 @@ def test_a_broker_starts_without_streams(tmp_path: Path, redirection: str) -> No
     finally:
         process.kill()
         process.wait()
+
+
+def test_the_log_tells_a_life_from_start_to_stop(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        started = broker.expect_line("starting")
+        assert f"version={leveret.__version__}" in started
+        assert str(tmp_path / "data") in started
+        assert "new data directory" in broker.output
+        assert "recovered" not in broker.output
+        assert broker.terminate() == 0
+        assert "stopped" in broker.output.splitlines()[-1]
+        broker.start()
+        assert "in order" in broker.expect_line("recovered")
+        broker.crash()
+        assert "a crash or a kill" in broker.expect_line("recovered")
+
+
+def test_a_directory_in_use_is_named_with_its_process(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path) as broker:
+        found = run_leveret("serve", "--port", "0", "--data-dir", tmp_path)
+        assert found.returncode == 1
+        told = found.stderr.decode()
+        assert f"the data directory {tmp_path} is in use by process {broker.pid}" in told
+
+
+def test_an_address_that_is_taken_is_named(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "one") as broker:
+        found = run_leveret("serve", "--port", str(broker.port), "--data-dir", tmp_path / "two")
+        assert found.returncode == 1
+        told = found.stderr.decode()
+        assert f"cannot listen for AMQP on 127.0.0.1:{broker.port}: Address already in use" in told
+
+
+def test_every_administrative_change_is_logged_with_who_made_it(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path) as broker:
+        asked = {"LEVERET_DATA_DIR": str(tmp_path)}
+
+        def ctl(*arguments: str) -> None:
+            assert run_leveret("ctl", *arguments, settings=asked).returncode == 0
+
+        ctl("add_user", "ann\n", "s3cret-word")
+        line = broker.expect_line("administrative change: PUT /api/users/ann%0A")
+        assert f"(uid {os.getuid()}, process " in line
+        assert "at the management socket" in line
+        ctl("list_users")
+        port = int(broker.expect_line("listening on http://").split(":")[-1])
+        with connect(broker.uri) as connection:
+            connection.channel().queue_declare(
+                "s", durable=True, arguments={"x-queue-type": "stream"}
+            )
+        asking = http.client.HTTPConnection("127.0.0.1", port)
+        basic = {"Authorization": "Basic " + base64.b64encode(b"guest:guest").decode()}
+        path = "/api/streams/%2F/s/consumers/app"
+        asking.request("PUT", path, json.dumps({"offset": 0}), basic)
+        assert asking.getresponse().status < 300
+        own = asking.sock.getsockname()[1]
+        assert f"by user 'guest' from 127.0.0.1:{own}" in broker.expect_line(f"change: PUT {path}")
+        asking.close()
+        assert broker.terminate() == 0
+        assert "GET" not in broker.output
+        assert "s3cret-word" not in broker.output
+        assert "argon2" not in broker.output

@@ -18,6 +18,7 @@ from aiohttp.typedefs import Handler, Middleware
 
 from leveret.errors import AccessRefused, AmqpError, NotFound, PreconditionFailed
 from leveret.limits import HTTP_BODY_BYTES_MAX, HTTP_BODY_SECONDS_MAX
+from leveret.management.audit import change_of
 from leveret.management.bodies import BODY_BYTES_MAX
 from leveret.management.chunk_source import ChunkSource
 from leveret.management.fields import is_unicode
@@ -228,7 +229,10 @@ def _errors_as_json(log: Log) -> Middleware:
     async def answer(request: web.Request, handler: Handler) -> web.StreamResponse:
         steps = Steps(handler(request), request.app[BROKER].turn)
         try:
-            return await steps
+            response = await steps
+            if said := change_of(request, response.status):
+                log("info", said)
+            return response
         except web.HTTPNotFound:
             return error_response(NotFound())
         except AmqpError as error:
