@@ -222,3 +222,28 @@ def test_a_checkpoint_waits_while_very_much_is_to_be_written() -> None:
         node.sync()
     assert node.checkpoint is None
     assert node.turn.unchunked_bytes == 0
+
+
+@pytest.mark.parametrize("steps", range(1, 12))
+def test_a_vhost_that_is_deleted_meanwhile_leaves_nothing_behind(steps: int) -> None:
+    """Messages published since the checkpoint began belong to queues that it never hands over."""
+    node = Node()
+    node.broker.add_vhost("v")
+    node.broker.users.set_permission("guest", "v", ".*", ".*", ".*")
+    peer = node.connect_as("guest", vhost="v")
+    peer.declare("q")
+    arguments = {"x-delayed-type": "fanout"}
+    peer.call(1, "exchange.declare", exchange="late", type="x-delayed-message", durable=True,
+              arguments=arguments)  # fmt: skip
+    for _ in range(steps):
+        node.step_checkpoint(1)
+    peer.send(publish(1, "", "q", b"m", delivery_mode=2))
+    peer.send(publish(1, "late", "", b"m", delivery_mode=2, headers={"x-delay": 60_000}))
+    node.sync()
+    node.broker.delete_vhost("v")
+    node.sync()
+    node.take_checkpoint()
+    again = Node(RecordingDisk(node.image()))
+    assert again.orphaned == []
+    assert list(again.broker.vhosts) == ["/"]
+    assert not again.vhost.queues

@@ -18,8 +18,9 @@ from leveret.clock import ManualClock
 from leveret.message import Message
 from leveret.store.disk import StorageFailure
 from leveret.store.disks.recording import Image, RecordingDisk
-from leveret.store.format import FORMAT_PATH, JOURNAL_DIR, QUARANTINE_DIR
+from leveret.store.format import FORMAT_PATH, JOURNAL_DIR, QUARANTINE_DIR, STATE_DIR, UnknownFormat
 from leveret.store.segments import ChunkRef, read_chunk
+from leveret.store.survey import Survey
 from replay.account import (
     Content,
     Holding,
@@ -55,6 +56,25 @@ def recovered(
     found = look(node)
     found.wrong += _thrown_away(image, disk.image())
     return found, disk
+
+
+def left_out(image: Image) -> list[str]:
+    """Return what a survey says that snapshots leave out of what a crash left: never anything.
+
+    It holds the newest one against the generation before it.  The image of a start that was cut off
+    may be no store yet.
+    """
+    survey = Survey(RecordingDisk(image))
+    try:
+        for _ in survey.run():
+            pass
+    except UnknownFormat:
+        return []
+    return [
+        f"I7 a check says: {damage}"
+        for damage in survey.damages
+        if damage.path.startswith(STATE_DIR)
+    ]
 
 
 def look(node: Node) -> Found:

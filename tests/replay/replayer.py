@@ -19,7 +19,7 @@ from leveret.store.format import JOURNAL_DIR, SEGMENTS_DIR
 from replay.account import Content, Holding
 from replay.drain import drain
 from replay.drive import PLAIN_LIFE, Life
-from replay.found import Found, recovered
+from replay.found import Found, left_out, recovered
 from replay.judge import judge
 from replay.ledger import judge_ledger
 from replay.loads import LOADS
@@ -201,6 +201,8 @@ class _Judged:
                     self._again(state, found, disk, chance)
                 if chance.randrange(AGAIN_ONE_IN) == 0:
                     self._hit(state, chance)
+                if chance.randrange(AGAIN_ONE_IN) == 0:
+                    self._note(state, left_out(state.image))
                 if chance.randrange(AGAIN_ONE_IN) == 0 and self._drains:
                     self.counts.drained += 1
                     self._note(state, drain(state.image, found, self.life.clock))

@@ -114,8 +114,14 @@ class Broker:
         for link in list(self.links):
             if link.vhost_name == name:
                 link.force(f"vhost '{name}' is deleted")
-        # The record stands for all that was in the vhost, so that a crash leaves all or nothing.
-        self.turn.journal.delete("vhost", {"name": name})
+        # One record stands for all that was in the vhost, so that a crash leaves all or nothing.
+        # It names the queues: a checkpoint under way may come too late to tell whose they were.
+        journal = self.turn.journal
+        journal.begin_tx()
+        for queue in vhost.recorded_queues():
+            journal.delete("queue", {"vhost": name, "name": queue.name, "id": int(queue.queue_id)})
+        journal.delete("vhost", {"name": name})
+        journal.end_tx()
         del self.vhosts[name]
         self.users.forget_vhost(name)
         self.parameters.forget_vhost(name)

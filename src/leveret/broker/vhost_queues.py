@@ -255,6 +255,15 @@ class VhostQueues(VhostExchanges):
             queue.publishers.drop()
         return waiting
 
+    def recorded_queues(self) -> list[Queue]:
+        """Return what the journal knows by an id: durable queues, and what exchanges delay."""
+        found = [queue for queue in self.queues.values() if queue.recorded]
+        for exchange in self.exchanges.values():
+            store = exchange.delayed
+            if store is not None and store.recorded:
+                found.append(store)
+        return found
+
     def dissolve(self) -> None:
         """Let go of all that is in the vhost, because it is deleted; the caller journals that."""
         self.turn.changes += 1

@@ -32,6 +32,12 @@ IDENTITY: Final[dict[str, list[str]]] = {
     "binding": ["vhost", "source", "destination_type", "destination", "routing_key", "arguments"],
 }
 
+#: Kinds of which each definition stays until a record deletes it, or what owns it.
+_LASTING: Final = (
+    "vhost", "user", "permission", "topic_permission", "user_limits", "policy", "operator_policy",
+    "parameter", "global_parameter", "exchange", "queue", "binding",
+)  # fmt: skip
+
 #: Kinds that say what happened and not what is.
 PASSING: Final = ("start",)
 
@@ -88,6 +94,17 @@ class Catalog:
         for kind, definition in list(self._kept.values()):
             if kind not in kinds:
                 yield kind, definition
+
+    def missing_in(self, other: Catalog) -> list[tuple[str, dict[str, object]]]:
+        """Return kind and definition of what `other` lacks, of the kinds that only a delete ends.
+
+        Others pass by themselves: a sink that commits nothing for long is forgotten.
+        """
+        found: list[tuple[str, dict[str, object]]] = []
+        for key, (kind, definition) in self._kept.items():
+            if kind in _LASTING and key not in other._kept:
+                found.append((kind, definition))
+        return found
 
     def __len__(self) -> int:
         return len(self._kept)

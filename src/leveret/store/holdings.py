@@ -196,6 +196,8 @@ class Holdings(Replay):
         self.queues: dict[i64, Holding] = {}
         self.counters: dict[str, int] = {}
         self.file_number: i64 = 0
+        #: True while nothing more is taken in: what is told only ends what is here.
+        self.closed = False
         self._keep = keep
 
     def of(self, queue_id: i64) -> Holding:
@@ -220,6 +222,8 @@ class Holdings(Replay):
 
     def define(self, kind: str, definition: dict[str, object]) -> None:
         """Take a definition."""
+        if self.closed:
+            return
         self.catalog.define(kind, definition)
         if kind == "queue":
             queue = self.of(number(definition, "id"))
@@ -248,6 +252,8 @@ class Holdings(Replay):
 
     def publish(self, message: Message, targets: list[tuple[int, int]]) -> None:
         """Put a message into its queues."""
+        if self.closed:
+            return
         held = Held(message if self._keep else None, message.size, self.file_number)
         numbered = read_numbered(message.properties) if message.numbered else None
         for queue_id, sequence in targets:
@@ -334,6 +340,8 @@ class Holdings(Replay):
 
     def chunk(self, queue_id: i64, ref: ChunkRef) -> bool:
         """Learn where messages of a queue lie; they are looked at later."""
+        if self.closed:
+            return False
         queue = self.of(queue_id)
         queue.took(ref.last)
         queue.places[int(ref.file_number), int(ref.position)] = Place(

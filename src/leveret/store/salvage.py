@@ -19,19 +19,18 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from leveret.chunk import NEVER, Chunk, ChunkDamaged, RecordDamaged
+from leveret.chunk import NEVER, Chunk, RecordDamaged
 from leveret.message import Message
 from leveret.store.catalog import number
 from leveret.store.checkpoint import CheckpointOutput, CheckpointSource, CheckpointStore, NewChunk
 from leveret.store.checkpoint_files import CheckpointFiles
-from leveret.store.disk import Disk, StorageFailure
+from leveret.store.disk import Disk
 from leveret.store.format import FORMAT_PATH, open_format
 from leveret.store.holdings import Holding, Place
 from leveret.store.journal import Journal
 from leveret.store.journal_files import JournalFiles
+from leveret.store.omissions import chunk_at
 from leveret.store.recovery import RecoveryReport
-from leveret.store.segment_walk import read_what_can_be
-from leveret.store.segments import segment_path
 from leveret.store.survey import Survey
 from leveret.wire.properties import property_expiration, property_priority
 
@@ -222,17 +221,8 @@ def _open(
     heap: list[tuple[int, int]],
 ) -> None:
     """Open a chunk if it is true; what else there is was told by the survey."""
-    try:
-        file = disk.open(segment_path(int(place.file_number)))
-    except StorageFailure:
-        return
-    raw = read_what_can_be(file, place.position, place.size)
-    file.close()
-    try:
-        chunk = Chunk(raw)
-    except ChunkDamaged:
-        return
-    if chunk.owner == queue.queue_id and chunk.first == place.first and chunk.last == place.last:
+    chunk = chunk_at(disk, queue.queue_id, place)
+    if chunk is not None:
         slot = max(cursors, default=-1) + 1
         cursors[slot] = _Cursor(chunk, queue)
         _push(cursors, heap, slot)

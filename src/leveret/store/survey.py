@@ -4,6 +4,8 @@
     snapshots   all are looked at; the newest whole one is told
     journal     all files are looked at; those from that snapshot on are told
     segments    every chunk and message in them; what a queue refers to is live, dead or lost
+    earlier     what the snapshot before the newest tells with the journal behind it: whatever of it
+                no record ends must be there, or the newest snapshot leaves something out
     filling     what a damaged chunk held is taken from older journal files, if they have it
 
 It goes by the same rules as recovery, and says more.  Where no snapshot is whole and the journal
@@ -34,10 +36,11 @@ from leveret.store.format import (
     STATE_DIR,
     UnknownFormat,
 )
-from leveret.store.holdings import Holding, Holdings
+from leveret.store.holdings import Holdings
 from leveret.store.identity import Identity, identify, paths_in
 from leveret.store.journal_files import journal_number
 from leveret.store.journal_scan import JournalScan
+from leveret.store.omissions import Omissions, take_over
 from leveret.store.record import ACKED, CHUNK, END, SNAPSHOT, Damaged, is_group_header
 from leveret.store.segment_survey import SegmentSurvey
 from leveret.store.segment_walk import read_what_can_be
@@ -78,6 +81,11 @@ class Survey:
         self._first_groups: dict[i64, i64] = {}
         self._older: list[str] = []
         self._segments = SegmentSurvey(disk, self.holdings, False)
+        #: The snapshots that are whole, the newest first, and the report of that one.
+        self._whole: list[str] = []
+        self._newest: FileReport | None = None
+        #: What the generation before the newest tells, where it can tell all of it.
+        self._earlier: Omissions | None = None
 
     @property
     def damages(self) -> list[Damage]:
@@ -124,6 +132,9 @@ class Survey:
         """
         for _ in self.tell():
             yield
+        if self.identity.seed >= 0 and self.state_whole:
+            for _ in self._tell_earlier():
+                yield
         segments = SegmentSurvey(self.disk, self.holdings, not self.state_whole)
         self._segments = segments
         done = self.bytes_done
@@ -136,6 +147,7 @@ class Survey:
         segments.settle()
         self.files += segments.files
         self.torn += segments.torn
+        self._judge_snapshot()
         self._count_journal()
 
     # -- format ------------------------------------------------------------------------------------
@@ -166,9 +178,13 @@ class Survey:
             report = self._report(path, "state", len(scan.data))
             for _ in self._look_at_snapshot(scan, report):
                 yield
-            if not report.damages and not self.state_whole:
+            if report.damages:
+                continue
+            self._whole.append(path)
+            if not self.state_whole:
                 self.state_whole = True
                 report.needed = True
+                self._newest = report
                 for _ in self._tell_snapshot(self._scan_snapshot(path)):
                     yield
         if self.state_whole or self._journal_is_whole():
@@ -191,11 +207,11 @@ class Survey:
                 return True
         return False
 
-    def _miss(self, folder: str, what: str) -> None:
+    def _miss(self, folder: str, what: str, records: i64 = -1) -> None:
         """Note that something is missing in a folder."""
         report = self._report(folder, folder, 0)
         report.needed = True
-        report.damages.append(Damage(folder, 0, 0, what, -1))
+        report.damages.append(Damage(folder, 0, 0, what, records))
 
     def _scan_snapshot(self, path: str) -> JournalScan:
         """Return a scan over a snapshot."""
@@ -222,24 +238,31 @@ class Survey:
         self.bytes_done += len(scan.data)
 
     def _tell_snapshot(self, scan: JournalScan) -> Iterator[None]:
-        """Tell the records of a snapshot."""
+        """Tell the records of a snapshot; its head is the one that counts."""
         told: i64 = 0
         while scan.next():
             if scan.kind == SNAPSHOT:
                 self.head = read_snapshot_head(scan.data, scan.start)
-            elif scan.kind == ACKED:
-                queue_id = read_i64_le(scan.data, scan.start)
-                for at in range(scan.start + 8, scan.end - 15, 16):
-                    first, last = read_i64_le(scan.data, at), read_i64_le(scan.data, at + 8)
-                    self.holdings.acked(queue_id, first, last)
-            elif scan.kind == CHUNK:
-                queue_id = read_i64_le(scan.data, scan.start)
-                self.holdings.chunk(queue_id, read_chunk_ref(scan.data, scan.start + 8))
-            elif scan.kind != END:
-                self._tell(scan, self._applier)
+            else:
+                self._tell_snapshot_record(scan, self.holdings, self._applier)
             told += 1
             if told % SLICE_MESSAGES == 0:
                 yield
+
+    def _tell_snapshot_record(
+        self, scan: JournalScan, holdings: Holdings, applier: Applier
+    ) -> None:
+        """Tell a record of a snapshot that is not its head."""
+        if scan.kind == ACKED:
+            queue_id = read_i64_le(scan.data, scan.start)
+            for at in range(scan.start + 8, scan.end - 15, 16):
+                first, last = read_i64_le(scan.data, at), read_i64_le(scan.data, at + 8)
+                holdings.acked(queue_id, first, last)
+        elif scan.kind == CHUNK:
+            queue_id = read_i64_le(scan.data, scan.start)
+            holdings.chunk(queue_id, read_chunk_ref(scan.data, scan.start + 8))
+        elif scan.kind != END:
+            self._tell(scan, applier)
 
     # -- journal -----------------------------------------------------------------------------------
 
@@ -334,6 +357,66 @@ class Survey:
             size = scan.end - scan.start
             scan.damages.append(Damage(scan.path, scan.start, size, what, 1, scan.group))
 
+    # -- what the generation before the newest tells -----------------------------------------------
+
+    def _tell_earlier(self) -> Iterator[None]:
+        """Tell the snapshot before the newest, the journal behind it, and what ended since.
+
+        Nothing is told where a part of that is damaged or gone: the rest cannot be compared.
+        """
+        if self._newest is None:
+            return
+        earlier = Holdings(self.keep)
+        applier = Applier(earlier)
+        first = SnapshotHead(0, 1, 1, 0)
+        if len(self._whole) > 1:
+            scan = self._scan_snapshot(self._whole[1])
+            while scan.next():
+                if scan.kind == SNAPSHOT:
+                    first = read_snapshot_head(scan.data, scan.start)
+                else:
+                    self._tell_snapshot_record(scan, earlier, applier)
+        group: i64 = first.replay_from_lsn - 1
+        number: i64 = first.journal_file
+        for path in self._journal_from(first.journal_file):
+            if journal_number(path.rpartition("/")[2]) != number:
+                return
+            earlier.closed = number >= self.head.journal_file
+            earlier.file_number = number
+            scan = JournalScan(self._read(path), self.identity.seed, path, number, group + 1)
+            while scan.next():
+                self._tell(scan, applier)
+            for damage in scan.damages:
+                if damage.group <= self._durable:
+                    return
+            yield
+            group = scan.group
+            number += 1
+        if number > first.journal_file:
+            self._earlier = Omissions(self.disk, earlier, self.holdings)
+            if self.keep:
+                self._earlier.adopt()
+
+    def _journal_from(self, first: i64) -> list[str]:
+        """Return the paths of the journal's files from one on, in order."""
+        return [
+            path
+            for path in paths_in(self.disk, JOURNAL_DIR)
+            if journal_number(path.rpartition("/")[2]) >= first
+        ]
+
+    def _judge_snapshot(self) -> None:
+        """Say what the newest snapshot leaves out, and which queues nothing explains."""
+        newest = self._newest
+        if newest is not None and self._earlier is not None:
+            for what, records in self._earlier.found(self.keep):
+                newest.damages.append(Damage(newest.path, 0, 0, what, records))
+        if not self.state_whole:
+            return
+        for queue in self.holdings.living():
+            if queue.definition is None:
+                self._miss(STATE_DIR, f"{queue.title} has messages and no definition", 1)
+
     # -- what older journal files still have -------------------------------------------------------
 
     def _fill(self) -> Iterator[None]:
@@ -362,7 +445,7 @@ class Survey:
             if whole:
                 loss.queue.told_from = min(loss.queue.told_from, old.told_from)
             for sequence in [held for held in old.messages if first <= held <= last]:
-                _take_over(loss.queue, old, sequence)
+                take_over(loss.queue, old, sequence)
 
     def _count_journal(self) -> None:
         """Count of each journal file what lives in it alone."""
@@ -402,15 +485,6 @@ class Survey:
         size: i64 = file.size()
         file.close()
         return size
-
-
-def _take_over(queue: Holding, old: Holding, sequence: i64) -> None:
-    """Give a queue a message of the older journal unless it is gone or there."""
-    if queue.is_gone(sequence) or queue.is_held(sequence):
-        return
-    queue.messages[sequence] = old.messages[sequence]
-    if sequence in old.counts and sequence not in queue.counts:
-        queue.counts[sequence] = old.counts[sequence]
 
 
 def _any_needed(reports: list[FileReport]) -> bool:

@@ -1,0 +1,140 @@
+"""What a snapshot leaves out: the generation before it is the witness.
+
+Two snapshots lie in a directory, each with the journal from it on.  Both tell the same state, for
+whatever ends between them is a record of the journal.  So what the older one tells, and no record
+ends, must be told by the newer one too.  A checkpoint that went on after an exception left out what
+it had not handed over; a start goes by the newest snapshot, and the next checkpoint but one removes
+the only witness.
+
+Invariants: it only reads; what it cannot know for certain it does not call missing.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from leveret.chunk import Chunk, ChunkDamaged
+from leveret.store.disk import Disk, StorageFailure
+from leveret.store.holdings import Holding, Holdings, Place
+from leveret.store.segment_walk import read_what_can_be
+from leveret.store.segments import segment_path
+
+#: Definitions that are named one by one; the rest is counted.
+_NAMED_MAX: Final = 100
+
+#: The fields that tell people which definition one is.
+_NAMES: Final = ("vhost", "user", "component", "name", "source", "destination", "routing_key")
+
+
+@final
+class Omissions:
+    """What `earlier`, told up to the journal's end, has and `newest` lacks."""
+
+    def __init__(self, disk: Disk, earlier: Holdings, newest: Holdings) -> None:
+        self._disk = disk
+        self._earlier = earlier
+        self._newest = newest
+        self._definitions = earlier.catalog.missing_in(newest.catalog)
+
+    def adopt(self) -> None:
+        """Give the newest what it lacks; its messages come later, by `found`."""
+        for kind, definition in self._definitions:
+            self._newest.define(kind, definition)
+        for old in self._earlier.living():
+            new = self._newest.of(old.queue_id)
+            if new.deleted:
+                continue
+            for first, last in old.dead.ranges():
+                new.dead.add(first, last)
+            new.first_offset = max(new.first_offset, old.first_offset)
+            new.took(old.next_sequence - 1)
+            for consumer, offset in old.offsets.items():
+                new.offsets.setdefault(consumer, offset)
+            for name, (number, time_ms) in old.publishers.items():
+                new.sent(name, number, time_ms)
+
+    def found(self, kept: bool) -> list[tuple[str, int]]:
+        """Return what is left out, in words, and how many records or messages are lost by it.
+
+        Once all chunks were looked at.  What is adopted (`kept`) is not lost.
+        """
+        found: list[tuple[str, int]] = []
+        for kind, definition in self._definitions[:_NAMED_MAX]:
+            found.append((f"the {kind} {_named(definition)} is left out", 0 if kept else 1))
+        more = len(self._definitions) - _NAMED_MAX
+        if more > 0:
+            found.append((f"{more} more definitions are left out", 0 if kept else more))
+        for queue in self._earlier.living():
+            missing = self._missing(queue, kept)
+            if missing:
+                what = f"{missing} messages of {queue.title} are left out"
+                found.append((what, 0 if kept else missing))
+        return found
+
+    def _missing(self, queue: Holding, kept: bool) -> int:
+        """Return how many messages of a queue are neither gone nor there; take them over."""
+        new = self._newest.of(queue.queue_id)
+        if new.deleted or new.lost:
+            return 0
+        missing: i64 = 0
+        for sequence in list(queue.messages):
+            if not new.is_gone(sequence) and not new.is_held(sequence):
+                missing += 1
+                if kept:
+                    take_over(new, queue, sequence)
+        for key, place in queue.places.items():
+            if key not in new.places:
+                missing += self._missing_in(queue, new, place, kept)
+        return int(missing)
+
+    def _missing_in(self, queue: Holding, new: Holding, place: Place, kept: bool) -> int:
+        """Return how many messages of a chunk that only the older one names live nowhere else."""
+        if queue.dead.count(place.first, place.last) == place.last - place.first + 1:
+            return 0
+        chunk = chunk_at(self._disk, queue.queue_id, place)
+        missing: i64 = 0
+        for index in range(0 if chunk is None else int(chunk.count)):
+            assert chunk is not None
+            sequence = chunk.sequence(index)
+            if queue.is_gone(sequence) or new.is_gone(sequence) or new.is_held(sequence):
+                continue
+            if not chunk.persistent(index) and not queue.keeps_transient():
+                continue
+            missing += 1
+            if kept:
+                new.places[int(place.file_number), int(place.position)] = place
+                new.found_in_chunk(sequence, 0)
+        return int(missing)
+
+
+def chunk_at(disk: Disk, owner: i64, place: Place) -> Chunk | None:
+    """Return the chunk of a queue that lies in a place, if it is true."""
+    try:
+        file = disk.open(segment_path(int(place.file_number)))
+    except StorageFailure:
+        return None
+    raw = read_what_can_be(file, place.position, place.size)
+    file.close()
+    try:
+        chunk = Chunk(raw)
+    except ChunkDamaged:
+        return None
+    same = chunk.owner == owner and chunk.first == place.first and chunk.last == place.last
+    return chunk if same else None
+
+
+def take_over(queue: Holding, old: Holding, sequence: i64) -> None:
+    """Give a queue a message of an older journal unless it is gone or there."""
+    if queue.is_gone(sequence) or queue.is_held(sequence):
+        return
+    queue.messages[sequence] = old.messages[sequence]
+    if sequence in old.counts and sequence not in queue.counts:
+        queue.counts[sequence] = old.counts[sequence]
+
+
+def _named(definition: dict[str, object]) -> str:
+    """Return what tells people which definition one is."""
+    names = [f"{field} {definition[field]!r}" for field in _NAMES if field in definition]
+    return ", ".join(names)
