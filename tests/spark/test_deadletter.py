@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -14,8 +16,11 @@ from brokers import Broker, unique
 from leveret.client import BasicProperties
 from leveret.client.blocking import Channel, connect
 from leveret.pipelines import archive, deadletter, republish
+from leveret.pipelines.choosing import Choice
+from leveret.pipelines.deadletter import _addressed
 from leveret.pipelines.letters import letters
 from leveret.pipelines.refusals import JobError
+from leveret.pipelines.sending import Sent
 from live_stream import LiveStream
 
 SCHEMA = (
@@ -109,13 +114,22 @@ class Works:
     stream: LiveStream
     exchange: str
     queues: tuple[str, str]
+    letters: list[int] = field(default_factory=list)
 
     def fail(self, channel: Channel, queue: str) -> int:
-        """Reject all that a queue holds; return how much that was."""
+        """Reject all that a queue holds, and wait for the letters; return how many there are."""
         count = 0
         while (message := channel.get(queue)) is not None:
             message.reject(requeue=False)
             count += 1
+        self.letters.append(count)
+        # Readers see them when they are synced.
+        with self.stream.channel() as reader:
+            reader.qos(1000)
+            first = {"x-stream-offset": "first"}
+            letters = reader.consume(self.stream.name, arguments=first)
+            for letter in islice(letters, sum(self.letters)):
+                letter.ack()
         return count
 
 
@@ -178,14 +192,98 @@ def test_letters_of_a_stream_are_grouped_and_go_back_once(
         back = [channel.get(second, no_ack=True) for _ in range(11)]
     assert [message and int(message.body) for message in back] == [*range(1, 30, 3), None]
     assert back[0] is not None
-    assert (back[0].routing_key, back[0].exchange) == ("b.y", works.exchange)
+    assert (back[0].routing_key, back[0].exchange) == (second, "")
     assert not [name for name in back[0].headers if "death" in name]
     assert back[0].headers["n"] == "1"
 
     again = republish(spark, stream.uri, **source, queue=second)  # type: ignore[arg-type]
     assert (again.messages, again.name) == (10, sent.name)
+    assert (sent.known, sent.published) == (0, 10)
+    assert (again.known, again.published, again.unroutable) == (10, 0, 0)
     with connect(stream.uri) as connection, connection.channel() as channel:
         assert channel.get(second, no_ack=True) is None
+
+
+def again(spark: SparkSession, stream: LiveStream, **more: Any) -> Sent:
+    """Publish letters of a stream again."""
+    return republish(spark, stream.uri, uri=stream.uri, stream=stream.name, **more)
+
+
+def test_letters_go_to_the_queue_that_they_died_in_unless_another_place_is_said(
+    spark: SparkSession, works: Works
+) -> None:
+    """A second queue that had the message, and handled it, gets it only where that is asked for."""
+    stream, (first, _) = works.stream, works.queues
+    other = f"{first}-other"
+    with connect(stream.uri) as connection, connection.channel() as channel:
+        channel.confirm_select()
+        channel.queue_declare(other, durable=True)
+        channel.queue_bind(other, works.exchange, "a.#")
+        publish(works, channel)
+        assert channel.queue_purge(other) == 20  # as handled
+        assert works.fail(channel, first) == 20
+        sent = again(spark, stream, queue=first)
+        assert (sent.messages, sent.published) == (20, 20)
+        assert (channel.queue_purge(first), channel.queue_purge(other)) == (20, 0)
+        again(spark, stream, queue=first, to_queue=other)
+        assert (channel.queue_purge(first), channel.queue_purge(other)) == (0, 20)
+        again(spark, stream, queue=first, as_published=True)
+        message = channel.get(first, no_ack=True)
+        assert message is not None
+        assert (message.exchange, message.routing_key) == (works.exchange, "a.x")
+        assert (channel.queue_purge(first), channel.queue_purge(other)) == (19, 20)
+        channel.queue_bind(other, "amq.topic", f"{other}.#")
+        lost = again(
+            spark,
+            stream,
+            queue=first,
+            to_exchange="amq.topic",
+            unroutable="drop",
+        )
+        assert (lost.messages, lost.unroutable, lost.published) == (20, 20, 0)
+        channel.queue_bind(other, "amq.topic", "a.x")
+        again(
+            spark,
+            stream,
+            queue=first,
+            to_exchange="amq.topic",
+            unroutable="drop",
+            name="again",
+        )
+        assert (channel.queue_purge(first), channel.queue_purge(other)) == (0, 10)
+        channel.queue_delete(other)
+
+
+def test_a_queue_that_is_gone_is_told_or_counted(spark: SparkSession, works: Works) -> None:
+    stream, (first, _) = works.stream, works.queues
+    with connect(stream.uri) as connection, connection.channel() as channel:
+        channel.confirm_select()
+        publish(works, channel)
+        works.fail(channel, first)
+        channel.queue_delete(first)
+    with pytest.raises(Exception, match=f"no queue takes what is published to .*{first}"):
+        again(spark, stream, queue=first)
+    sent = again(spark, stream, queue=first, unroutable="drop")
+    assert (sent.messages, sent.unroutable) == (20, 20)
+
+
+def test_letters_that_died_in_no_queue_go_as_they_were_published(spark: SparkSession) -> None:
+    unrouted = [{"count": 1, "reason": "unroutable", "queue": "", "exchange": "shop",
+                 "routing-keys": ["order.eu"]}]  # fmt: skip
+    rows = table(
+        spark,
+        letter(0, {"x-death": json.dumps(DEATHS)}),
+        letter(1, {"x-death": json.dumps(unrouted)}),
+    )
+    none: dict[str, str | None] = {}
+    found = _addressed(letters(rows), Choice(None, None), none, False).orderBy("offset")
+    assert [(row.exchange, row.routing_key) for row in found.collect()] == [
+        ("", "retry"),
+        ("shop", "order.eu"),
+    ]
+    lost = table(spark, letter(7, {"x-death": "no JSON"}))
+    with pytest.raises(Exception, match="the letter at offset 7 does not tell which queue"):
+        _addressed(letters(lost), Choice(None, None), none, False).collect()
 
 
 def test_letters_of_an_archive_go_back_by_their_error(
@@ -213,7 +311,7 @@ def test_letters_of_an_archive_go_back_by_their_error(
     with connect(stream.uri) as connection, connection.channel() as channel:
         message = channel.get(first, no_ack=True)
         assert message is not None
-        assert (message.body, message.routing_key) == (b"77", "a.w")
+        assert (message.body, message.routing_key) == (b"77", first)
         assert channel.get(first, no_ack=True) is None
 
 
@@ -241,5 +339,7 @@ def test_what_makes_no_sense_is_refused(spark: SparkSession) -> None:
         deadletter(spark, uri="amqp://", stream="s", window="1 month")
     with pytest.raises(JobError, match="since: 'soon' is no moment"):
         republish(spark, "amqp://", uri="amqp://", stream="s", since="soon")
+    with pytest.raises(JobError, match="letters go to one of: to_queue, as_published"):
+        republish(spark, "amqp://", uri="amqp://", stream="s", to_queue="q", as_published=True)
     with pytest.raises(JobError, match="messages come from a stream"):
         republish(spark, "amqp://")

@@ -5,8 +5,8 @@ an archive of one, or a queue, which is looked at and left as it is.  Spark coun
 comes back is bounded whatever there is: the groups with the most letters, with their first and last
 letter, and totals over all.
 
-`republish` publishes letters of a stream or an archive again, to the exchange and with the routing
-key that they were published with first.  `sending` says how often: once.
+`republish` publishes letters of a stream or an archive again, to the queue that each died in: other
+queues that had the message may have handled it.  `sending` says how often: once.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from leveret.pipelines.choosing import Choice, in_time
 from leveret.pipelines.letters import (
     BODY_BYTES_SHOWN,
     ERROR_HEADERS,
+    UNKNOWN,
+    UNROUTABLE,
     described,
     error_kind,
     letters,
@@ -178,6 +180,9 @@ def republish(
     until: str | datetime | None = None,
     error_headers: Sequence[str] = ERROR_HEADERS,
     error_path: str | None = None,
+    to_queue: str | None = None,
+    to_exchange: str | None = None,
+    as_published: bool = False,
     unroutable: str = "fail",
     dedup: bool = True,
     rate: int | None = None,
@@ -189,7 +194,12 @@ def republish(
     options: Mapping[str, str] | None = None,
     progress: Say | None = None,
 ) -> Sent:
-    """Publish dead letters again, to the exchange and routing key that they had first.
+    """Publish dead letters again, each to the queue that it died in, and to no other.
+
+    `to_queue` sends all of them to one queue or stream, `to_exchange` to an exchange with the
+    routing key that each was published with first, and `as_published` to the exchange and key that
+    it was published with first, from where it goes to all queues that are bound, those that have
+    handled it too.  A letter that died in no queue (reason `unroutable`) goes as it was published.
 
     `rows` are a table with the columns of an archive, for which the job needs a `name`.
 
@@ -202,13 +212,29 @@ def republish(
     choice.check()
     wanted = {"reason": reason, "queue": queue, "fingerprint": fingerprint}
 
+    where: dict[str, object] = {"to_queue": to_queue, "to_exchange": to_exchange}
+    where = {word: value for word, value in where.items() if value is not None}
+    where |= {"as_published": True} if as_published else {}
+    if len(where) > 1:
+        raise JobError(f"letters go to one of: {', '.join(where)}")
+
     def choose(rows: DataFrame) -> DataFrame:
-        return _addressed(letters(rows, error_headers, error_path), choice, wanted)
+        found = letters(rows, error_headers, error_path)
+        return _addressed(found, choice, wanted, as_published or to_exchange is not None)
 
     source = find_source(uri, stream, path, rows, name, password_env, options)
     said = {**choice.described(), **wanted, "to": place_of(to_uri), "error_path": error_path}
-    own_name = name or job_name("deadletter", source=source.name, of=stream, **said)
-    to = Destination(to_uri, password_env=to_password_env, unroutable=unroutable, dedup=dedup)
+    # Without a destination the name is what it was when letters went as they were published: what
+    # such a run has sent was in the queue of its death too, which knows it by that name.
+    own_name = name or job_name("deadletter", source=source.name, of=stream, **said, **where)
+    to = Destination(
+        to_uri,
+        exchange=to_exchange,
+        queue=to_queue,
+        password_env=to_password_env,
+        unroutable=unroutable,
+        dedup=dedup,
+    )
     from leveret.pipelines.parts import stream_parts, table_parts
 
     if source.options is None:
@@ -220,15 +246,41 @@ def republish(
     )
 
 
-def _addressed(found: DataFrame, choice: Choice, wanted: Mapping[str, str | None]) -> DataFrame:
-    """Return the letters that are wanted, addressed as they were published first."""
+def _addressed(
+    found: DataFrame, choice: Choice, wanted: Mapping[str, str | None], as_published: bool
+) -> DataFrame:
+    """Return the letters that are wanted, addressed to the queue that each died in.
+
+    `as_published` addresses them as they were published first, and so are those that died in no
+    queue: no queue has taken them.  Of others without a queue nothing tells where they belong, and
+    Spark raises that.
+    """
     from pyspark.sql import functions as f
 
     taken = in_time(found, f.col("died_at"), choice)
     for column, value in wanted.items():
         taken = taken if value is None else taken.where(f.col(column) == value)
     key = f.coalesce("first_routing_key", "routing_key")
-    return taken.withColumns({"exchange": f.col("first_exchange"), "routing_key": key})
+    if as_published:
+        return taken.withColumns({"exchange": f.col("first_exchange"), "routing_key": key})
+    homeless = f.raise_error(
+        f.concat(
+            f.lit("the letter at offset "),
+            f.col("offset").cast("string"),
+            f.lit(
+                " does not tell which queue it died in: choose others, or say where letters go "
+                "(to_queue, to_exchange, as_published)"
+            ),
+        )
+    ).cast("string")
+    unrouted = f.col("reason") == UNROUTABLE
+    died_in = f.when(f.col("queue") == UNKNOWN, homeless).otherwise(f.col("queue"))
+    return taken.withColumns(
+        {
+            "exchange": f.when(unrouted, f.col("first_exchange")).otherwise(f.lit("")),
+            "routing_key": f.when(unrouted, key).otherwise(died_in),
+        }
+    )
 
 
 # -- counting --------------------------------------------------------------------------------------

@@ -35,6 +35,9 @@ ERROR_HEADERS: Final = (
 #: Of a reason that nothing tells.
 UNKNOWN: Final = "unknown"
 
+#: Of what no queue took when it was published, and a sink sent to its dead-letter exchange.
+UNROUTABLE: Final = "unroutable"
+
 _DEATHS: Final = (
     "array<struct<count: bigint, reason: string, queue: string, time: string, exchange: string, "
     "`routing-keys`: array<string>>>"

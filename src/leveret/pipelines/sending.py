@@ -17,6 +17,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -30,6 +31,8 @@ from leveret.pipelines.refusals import JobError, at_least
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
+
+    from leveret.spark.write_result import WriteResult
 
 #: Offsets of one step: a save of its own, and what a run after a crash repeats at most.
 STEP_RECORDS: Final = 1_000_000
@@ -95,11 +98,29 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What one run has published; `messages` counts those too that the broker knew already."""
+    """What one run has sent: `messages` in all, of which the broker dropped some.
+
+    `known` are those that it had taken before, `unroutable` those that no queue took, be it that
+    they went to a dead-letter exchange.
+    """
 
     name: str
     messages: int
     next_offsets: Mapping[str, int]
+    known: int = 0
+    unroutable: int = 0
+
+    @property
+    def published(self) -> int:
+        """How many messages are in a queue or stream by this run."""
+        return self.messages - self.known - self.unroutable
+
+    @property
+    def dropped_words(self) -> str:
+        """What was dropped, for a person; empty where nothing was."""
+        known = f"{self.known} dropped as published before" if self.known else ""
+        lost = f"{self.unroutable} that no queue took" if self.unroutable else ""
+        return "".join(f"; {words}" for words in (known, lost) if words)
 
 
 def send(
@@ -123,7 +144,7 @@ def send(
         # So that something is said, and noted, while a slow one goes on.
         step = min(step, rate * STEP_SECONDS)
     kept = Checkpoint(checkpoint, name)
-    total = 0
+    total = known = unroutable = 0
     for part in parts:
         kept.meet(part.source, part.stream_id)
         start = max(part.start, kept.next_offset(part.source))
@@ -132,29 +153,33 @@ def send(
             what = f"{part.source}: offsets {start:,} to {end - 1:,} of {part.end:,}"
             with stages(spark, progress, what):
                 rows = part.read(start, end)
-                total += _send_step(spark, rows, f"{name}-{part.source}", destination, rate)
+                done = _send_step(spark, rows, f"{name}-{part.source}", destination, rate)
+            total += done.rows
+            known += done.dropped
+            unroutable += done.unroutable
             kept.advance(part.source, end)
             if progress is not None:
                 progress(f"{part.source}: all before offset {end:,} confirmed; {total:,} in all")
             start = end
-    return Sent(name, total, {part.source: part.end for part in parts})
+    ends = {part.source: part.end for part in parts}
+    return Sent(name, total, ends, known, unroutable)
 
 
 def _send_step(
     spark: SparkSession, rows: DataFrame, publisher: str, destination: Destination, rate: int | None
-) -> int:
-    """Publish the rows of a step, which are in order; return how many they were."""
-    from pyspark.sql import Observation
-    from pyspark.sql import functions as f
+) -> WriteResult:
+    """Publish the rows of a step, which are in order; return what came of them."""
+    from leveret.spark.write_result import WriteResult, read_results
 
-    counted = Observation("sent")
-    shaped = _shaped(rows, destination).observe(counted, f.count(f.lit(1)).alias("messages"))
-    with _paced_batches(spark, rate):
+    shaped = _shaped(rows, destination)
+    with _paced_batches(spark, rate), tempfile.TemporaryDirectory() as told:
         if rate is not None:
             shaped = shaped.mapInArrow(_pacing(rate), shaped.schema)
         options = destination.sink_options(short_name(publisher))
+        options["resultFile"] = str(Path(told) / "result")
         shaped.write.format("leveret").options(**options).mode("append").save()
-    return int(counted.get["messages"])
+        results = read_results(options["resultFile"])
+    return results[-1] if results else WriteResult("", "", 0, 0, 0, 0)
 
 
 def _shaped(rows: DataFrame, destination: Destination) -> DataFrame:

@@ -84,6 +84,21 @@ def republish(
     error_path: ErrorPath = None,
     error_header: ErrorHeader = None,
     to: running.To = None,
+    to_queue: Annotated[
+        str | None, typer.Option("--to-queue", metavar="QUEUE", help="All of them to this queue.")
+    ] = None,
+    to_exchange: Annotated[
+        str | None,
+        typer.Option(
+            "--to-exchange", metavar="EXCHANGE", help="There, with the key they had first."
+        ),
+    ] = None,
+    as_published: Annotated[
+        bool,
+        typer.Option(
+            "--as-published", help="To the exchange they had first: all its queues get them again."
+        ),
+    ] = False,
     unroutable: running.Unroutable = "fail",
     rate: running.Rate = None,
     name: running.Name = None,
@@ -92,7 +107,7 @@ def republish(
     master: running.Master = None,
     uri: options.Uri = options.DEFAULT_URI,
 ) -> None:
-    """Publish dead letters again, to the exchange and routing key that they had first, once."""
+    """Publish dead letters again, each to the queue that it died in, once."""
     running.need_source(stream, path)
     chosen = (reason, queue, fingerprint, since, until)
     if not everything and all(choice is None for choice in chosen):
@@ -115,6 +130,9 @@ def republish(
             until=until,
             error_headers=error_header or ERROR_HEADERS,
             error_path=error_path,
+            to_queue=to_queue,
+            to_exchange=to_exchange,
+            as_published=as_published,
             unroutable=unroutable,
             dedup=not no_dedup,
             rate=rate,
@@ -122,7 +140,7 @@ def republish(
             checkpoint=checkpoint,
             progress=running.say,
         )
-    typer.echo(f"{sent.messages} letters published as {sent.name}")
+    typer.echo(f"{sent.published} letters published as {sent.name}{sent.dropped_words}")
 
 
 COMMANDS = (deadletter, republish)

@@ -94,7 +94,7 @@ def replay(
             checkpoint=checkpoint,
             progress=running.say,
         )
-    typer.echo(f"{sent.messages} messages published as {sent.name}")
+    typer.echo(f"{sent.published} messages published as {sent.name}{sent.dropped_words}")
 
 
 COMMANDS = (replay,)
