@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 #: A task whose Python worker was killed is tried again, as on a cluster.
@@ -69,6 +69,28 @@ def start_sink(spark: SparkSession, given: Mapping[str, Any]) -> StreamingQuery:
     )
 
 
+def start_both(spark: SparkSession, given: Mapping[str, Any]) -> StreamingQuery:
+    """Write each batch of the stream `in` to the stream `out` and to the queue `kept`."""
+    rows = (
+        spark.readStream.format("leveret")
+        .options(uri=given["uri"], stream="in", startingOffsets="earliest", **READING)
+        .load()
+    )
+
+    def save(batch: DataFrame, number: int) -> None:
+        for where in ({"stream": "out"}, {"queue": "kept"}):
+            options = {"uri": given["uri"], "writeId": "both", "writeBatch": str(number), **where}
+            batch.write.format("leveret").mode("append").options(**options).save()
+
+    return (
+        rows.select("body")
+        .writeStream.foreachBatch(save)
+        .option("checkpointLocation", f"{given['place']}/both")
+        .trigger(**trigger(given))
+        .start()
+    )
+
+
 def start_queue(spark: SparkSession, given: Mapping[str, Any]) -> StreamingQuery:
     """Take the queue `waiting` to files."""
     rows = (
@@ -90,6 +112,7 @@ def start_queue(spark: SparkSession, given: Mapping[str, Any]) -> StreamingQuery
 STARTS: Final[dict[str, Start]] = {
     "archive": start_archive,
     "sink": start_sink,
+    "both": start_both,
     "queue": start_queue,
 }
 

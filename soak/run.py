@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Protocol
 
 from scenarios import arguments
-from soak import board, brokers, drivers, executors, queues
+from soak import board, brokers, destinations, drivers, executors, queues
 from soak.world import SoakError
 
 
@@ -27,7 +27,7 @@ class Scenario(Protocol):
         """Run it with so many kills and yield what came of each part.  Raises: SoakError."""
 
 
-SCENARIOS: Final[Sequence[Scenario]] = (drivers, executors, brokers, queues)
+SCENARIOS: Final[Sequence[Scenario]] = (drivers, executors, brokers, queues, destinations)
 
 
 def main() -> int:

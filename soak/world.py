@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Self
 
@@ -23,7 +23,7 @@ import numpy as np
 import psutil
 
 from broker_process import BrokerProcess
-from leveret.client.blocking import connect
+from leveret.client.blocking import Channel, connect
 from leveret.spark.columns import STREAM_OFFSET
 from soak import ROOT, counts
 from soak.board import Row
@@ -34,6 +34,9 @@ from soak.load import Load
 PROGRESS_SECONDS_MAX: Final = 600.0
 FINISH_SECONDS_MAX: Final = 3600.0
 LOOK_SECONDS: Final = 0.05
+
+#: How long the broker may take to hand on the last batch.
+RELEASE_SECONDS_MAX: Final = 60.0
 
 #: How a worker process that runs tasks was started (others of the daemon do Spark's planning).
 WORKER: Final = ["-m", "pyspark.daemon", "pyspark.worker"]
@@ -46,12 +49,17 @@ class World:
     """Everything that one scenario needs; a context manager."""
 
     def __init__(
-        self, jobs: Sequence[str], *, dedup: str = "auto", ack_mode: str = "afterBatch"
+        self,
+        jobs: Sequence[str],
+        *,
+        dedup: str = "auto",
+        ack_mode: str = "afterBatch",
+        settings: Mapping[str, str] | None = None,
     ) -> None:
         self.jobs = list(jobs)
         self.place = Path(tempfile.mkdtemp(prefix="soak-"))
         self._given = {"place": str(self.place), "dedup": dedup, "ack_mode": ack_mode}
-        self.broker = BrokerProcess(self.place / "broker")
+        self.broker = BrokerProcess(self.place / "broker", settings=settings)
         self._driver: subprocess.Popen[bytes] | None = None
         self.kills = 0
         self._load: Load | None = None
@@ -71,6 +79,7 @@ class World:
                 for name in ("in", "out"):
                     stream = {"x-queue-type": "stream"}
                     channel.queue_declare(name, durable=True, arguments=stream)
+                channel.queue_declare("kept", durable=True)
         self._load = Load(self.broker.uri, source)
         self._load.start()
         return self
@@ -191,13 +200,14 @@ class World:
             name, self.kills, self._published, rows, marked=marked, note=self._note()
         )
 
-    def judge_out(self, name: str) -> Row:
-        """Count what the sink has published."""
+    def judge_out(self, name: str, where: str = "out") -> Row:
+        """Count what the sink has published to the stream `out`, or to the queue `kept`."""
         by_task: dict[object, list[int]] = {}
         with connect(self.broker.uri) as connection, connection.channel() as channel:
-            count = channel.queue_declare("out", passive=True).message_count
+            count = self._released(channel, where)
             channel.qos(1000)
-            consumer = channel.consume("out", arguments={STREAM_OFFSET: "first"})
+            arguments: dict[str, object] = {STREAM_OFFSET: "first"} if where == "out" else {}
+            consumer = channel.consume(where, arguments=arguments)
             for number, message in enumerate(itertools.islice(consumer, count), 1):
                 if number % 500 == 0:
                     channel.ack(message.delivery_tag, multiple=True)
@@ -205,6 +215,18 @@ class World:
                 by_task.setdefault(task, []).append(int(message.body))
         note = self._note()
         return counts.of_stream(name, self.kills, self._published, by_task.values(), note=note)
+
+    def _released(self, channel: Channel, where: str) -> int:
+        """Return how many messages are in the sink's end when all that was written may be there.
+
+        The broker hands on what was committed a moment later.
+        """
+        deadline = time.monotonic() + RELEASE_SECONDS_MAX
+        while True:
+            count = channel.queue_declare(where, passive=True).message_count
+            if count >= self._published or time.monotonic() > deadline:
+                return count
+            time.sleep(LOOK_SECONDS)
 
     def _note(self) -> str:
         return f"{self.batches():,} batches, {self.restarts():,} queries started again"
