@@ -30,7 +30,7 @@ from leveret.pipelines.letters import (
 from leveret.pipelines.plots import BANDS_MAX, Bar, bar_width
 from leveret.pipelines.progress import Say, stages
 from leveret.pipelines.refusals import JobError, moment, only_one, span_seconds
-from leveret.pipelines.replay import find_source, place_of
+from leveret.pipelines.replay import find_source, place_of, source_parts
 from leveret.pipelines.sending import STEP_RECORDS, Destination, Sent, job_name, send
 from leveret.pipelines.source import messages
 
@@ -197,26 +197,18 @@ def republish(
     """Publish dead letters again, each to the queue that it died in, and to no other.
 
     `to_queue` sends all of them to one queue or stream, `to_exchange` to an exchange with the
-    routing key that each was published with first, and `as_published` to the exchange and key that
-    it was published with first, from where it goes to all queues that are bound, those that have
-    handled it too.  A letter that died in no queue (reason `unroutable`) goes as it was published.
+    routing key that each had first, and `as_published` as each was published first, to all queues
+    that are bound.  A letter that died in no queue (reason `unroutable`) goes as published.
 
-    `rows` are a table with the columns of an archive, for which the job needs a `name`.
-
-    Taken are those that died for a reason, in a queue, of a kind of error, in a time, as far as any
-    of that is said.
+    `rows` are a table with the columns of an archive, for which the job needs a `name`.  Taken are
+    letters of a reason, queue, kind of error and time, as far as any of that is said.
 
     Raises: JobError for what makes no sense; what Spark raises, with the source's or sink's reason.
     """
     choice = Choice(moment("since", since), moment("until", until))
     choice.check()
     wanted = {"reason": reason, "queue": queue, "fingerprint": fingerprint}
-
-    where: dict[str, object] = {"to_queue": to_queue, "to_exchange": to_exchange}
-    where = {word: value for word, value in where.items() if value is not None}
-    where |= {"as_published": True} if as_published else {}
-    if len(where) > 1:
-        raise JobError(f"letters go to one of: {', '.join(where)}")
+    where = _where(to_queue, to_exchange, as_published)
 
     def choose(rows: DataFrame) -> DataFrame:
         found = letters(rows, error_headers, error_path)
@@ -227,23 +219,21 @@ def republish(
     # Without a destination the name is what it was when letters went as they were published: what
     # such a run has sent was in the queue of its death too, which knows it by that name.
     own_name = name or job_name("deadletter", source=source.name, of=stream, **said, **where)
-    to = Destination(
-        to_uri,
-        exchange=to_exchange,
-        queue=to_queue,
-        password_env=to_password_env,
-        unroutable=unroutable,
-        dedup=dedup,
-    )
-    from leveret.pipelines.parts import stream_parts, table_parts
-
-    if source.options is None:
-        parts = table_parts(source.table(spark), choose)
-    else:
-        parts = stream_parts(spark, source.options, choose)
+    to = Destination(to_uri, to_exchange, None, None, to_queue, to_password_env, unroutable, dedup)
+    parts = source_parts(spark, source, choose)
     return send(
         spark, parts, own_name, to, rate=rate, step=step, checkpoint=checkpoint, progress=progress
     )
+
+
+def _where(to_queue: str | None, to_exchange: str | None, as_published: bool) -> dict[str, object]:
+    """Return what was said of where letters go.  Raises: JobError for two things."""
+    said: dict[str, object] = {} if to_queue is None else {"to_queue": to_queue}
+    said |= {} if to_exchange is None else {"to_exchange": to_exchange}
+    said |= {"as_published": True} if as_published else {}
+    if len(said) > 1:
+        raise JobError(f"letters go to one of: {', '.join(said)}")
+    return said
 
 
 def _addressed(

@@ -29,6 +29,8 @@ from leveret.pipelines.source import STREAM_COLUMN, read_archive, stream_options
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from leveret.pipelines.parts import Choose
+
 
 def replay(
     spark: SparkSession,
@@ -82,15 +84,26 @@ def replay(
 
 
 def _parts(spark: SparkSession, source: Source, choice: Choice) -> list[Part]:
+    if source.options is None:
+        return source_parts(spark, source, lambda rows: chosen(rows, choice))
+    # The broker finds the times: RabbitMQ's rows have none.
+    rest = Choice(None, None, choice.exchange, choice.patterns, choice.headers)
+    return source_parts(spark, source, lambda rows: chosen(rows, rest), choice.since, choice.until)
+
+
+def source_parts(
+    spark: SparkSession,
+    source: Source,
+    choose: Choose,
+    since: datetime | None = None,
+    until: datetime | None = None,
+) -> list[Part]:
+    """Return the parts of a source; the times are a stream's, where the broker finds them."""
     from leveret.pipelines.parts import stream_parts, table_parts
 
     if source.options is None:
-        return table_parts(source.table(spark), lambda rows: chosen(rows, choice))
-    # The broker finds the times: RabbitMQ's rows have none.
-    rest = Choice(None, None, choice.exchange, choice.patterns, choice.headers)
-    return stream_parts(
-        spark, source.options, lambda rows: chosen(rows, rest), choice.since, choice.until
-    )
+        return table_parts(source.table(spark), choose)
+    return stream_parts(spark, source.options, choose, since, until)
 
 
 @dataclass(frozen=True, slots=True)

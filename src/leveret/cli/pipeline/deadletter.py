@@ -63,42 +63,49 @@ def deadletter(
         typer.echo(f"{one.letters}\t{one.queue}\t{one.reason}\t{one.fingerprint}\t{one.kind}")
 
 
+ToQueue = Annotated[
+    str | None, typer.Option("--to-queue", metavar="QUEUE", help="All of them to this queue.")
+]
+ToExchange = Annotated[
+    str | None,
+    typer.Option("--to-exchange", metavar="EXCHANGE", help="There, with the key they had first."),
+]
+AsPublished = Annotated[
+    bool,
+    typer.Option(
+        "--as-published", help="To the exchange they had first: all its queues get them again."
+    ),
+]
+Reason = Annotated[
+    str | None, typer.Option("--reason", metavar="REASON", help="Only what died for this.")
+]
+DiedIn = Annotated[
+    str | None, typer.Option("--queue", metavar="QUEUE", help="Only what died in this queue.")
+]
+Fingerprint = Annotated[
+    str | None,
+    typer.Option("--fingerprint", metavar="DIGITS", help="Only what died of this error."),
+]
+Everything = Annotated[
+    bool, typer.Option("--all", help="All letters, where nothing else chooses some.")
+]
+
+
 def republish(
     stream: running.Stream = None,
     path: running.Archive = None,
-    reason: Annotated[
-        str | None, typer.Option("--reason", metavar="REASON", help="Only what died for this.")
-    ] = None,
-    queue: Annotated[
-        str | None, typer.Option("--queue", metavar="QUEUE", help="Only what died in this queue.")
-    ] = None,
-    fingerprint: Annotated[
-        str | None,
-        typer.Option("--fingerprint", metavar="DIGITS", help="Only what died of this error."),
-    ] = None,
-    everything: Annotated[
-        bool, typer.Option("--all", help="All letters, where nothing else chooses some.")
-    ] = False,
+    reason: Reason = None,
+    queue: DiedIn = None,
+    fingerprint: Fingerprint = None,
+    everything: Everything = False,
     since: running.Since = None,
     until: running.Until = None,
     error_path: ErrorPath = None,
     error_header: ErrorHeader = None,
     to: running.To = None,
-    to_queue: Annotated[
-        str | None, typer.Option("--to-queue", metavar="QUEUE", help="All of them to this queue.")
-    ] = None,
-    to_exchange: Annotated[
-        str | None,
-        typer.Option(
-            "--to-exchange", metavar="EXCHANGE", help="There, with the key they had first."
-        ),
-    ] = None,
-    as_published: Annotated[
-        bool,
-        typer.Option(
-            "--as-published", help="To the exchange they had first: all its queues get them again."
-        ),
-    ] = False,
+    to_queue: ToQueue = None,
+    to_exchange: ToExchange = None,
+    as_published: AsPublished = False,
     unroutable: running.Unroutable = "fail",
     rate: running.Rate = None,
     name: running.Name = None,
