@@ -42,6 +42,7 @@ _STRINGS: Final = (
     "x-dead-letter-strategy",
     "x-queue-leader-locator",
     "x-deduplication-header",
+    "x-deduplication-scope",
     "x-retain-acked",
     "x-staging-sink",
     "x-staging-destination",
@@ -50,6 +51,9 @@ _STRINGS: Final = (
 _TIMES: Final = ("x-expires", "x-message-ttl")
 
 _OVERFLOWS: Final = ("drop-head", "reject-publish", "reject-publish-dlx")
+
+#: How long a deduplicating queue knows a value: for its window, or while its message is queued.
+DEDUPLICATION_SCOPES: Final = ("window", "queued")
 
 #: Arguments that RabbitMQ refuses for a queue of the type, because the type has no such thing.
 #: What it refuses and this broker can do, such as a delivery limit of a classic queue, is fine;
@@ -82,6 +86,7 @@ _NOT_OF_TYPE: Final = {
         "x-single-active-consumer",
         "x-delivery-limit",
         "x-deduplication-header",
+        "x-deduplication-scope",
         "x-retain-acked",
         "x-retain-acked-bytes",
         "x-staging-sink",
@@ -101,6 +106,7 @@ _NOT_OF_STAGING: Final = (
     "x-single-active-consumer",
     "x-delivery-limit",
     "x-deduplication-header",
+    "x-deduplication-scope",
     "x-retain-acked",
     "x-retain-acked-bytes",
 )
@@ -122,6 +128,7 @@ _COMPARED: Final = (
     "x-max-age",
     "x-stream-max-segment-size-bytes",
     "x-deduplication-header",
+    "x-deduplication-scope",
     "x-deduplication-window-size",
     "x-deduplication-window-age",
     "x-retain-acked",
@@ -241,6 +248,9 @@ def _check_choices(arguments: Arguments, where: str) -> None:
     strategy = arguments.get("x-dead-letter-strategy")
     if isinstance(strategy, str) and strategy not in ("at-most-once", "at-least-once"):
         raise _invalid("x-dead-letter-strategy", where, "invalid_dlx_strategy")
+    scope = arguments.get("x-deduplication-scope")
+    if isinstance(scope, str) and scope not in DEDUPLICATION_SCOPES:
+        raise _invalid("x-deduplication-scope", where, "it is 'window' or 'queued'")
     single = arguments.get("x-single-active-consumer", False)
     if not isinstance(single, bool):
         raise _invalid(

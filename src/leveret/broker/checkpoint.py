@@ -128,6 +128,10 @@ class BrokerCheckpoint(CheckpointSource):
             for window in queue.deduplication.definitions(queue_id):
                 out.define("deduplication", window)
                 yield
+        if isinstance(queue, ClassicQueue) and queue.queued_keys is not None:
+            for keys in queue.queued_keys.definitions(queue_id):
+                out.define("deduplication", keys)
+                yield
         last: i64 = 0
         for item in queue.unstored(boundary):
             if queue.deleted:

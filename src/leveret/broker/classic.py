@@ -26,7 +26,7 @@ from leveret.broker.dead_letter import (
     REJECTED,
     DeadLetter,
 )
-from leveret.broker.deduplication import Deduplication, key_of
+from leveret.broker.deduplication import Deduplication, QueuedKeys, key_of
 from leveret.broker.events import ACKED, DELETED, DELIVERED, PURGED, REQUEUED, ROUTED
 from leveret.broker.expiry import EXPIRATION_FLAG, Expiry, deadline_of
 from leveret.broker.page import Page
@@ -41,7 +41,7 @@ from leveret.broker.source import NOTHING, Returned, sequence_of
 from leveret.broker.staging import staging_of
 from leveret.broker.timers import NO_DEADLINE
 from leveret.broker.turn import Turn
-from leveret.limits import BODY_APART_BYTES, SLICE_MESSAGES
+from leveret.limits import BODY_APART_BYTES, DEDUPLICATION_KEYS_MAX, SLICE_MESSAGES
 from leveret.message import Message
 
 #: The count of a message of which a crash hides whether it was handed out: it is marked as
@@ -82,6 +82,8 @@ class ClassicQueue(ChunkedQueue):
         #: True where what has no room is refused.
         self.rejects = False
         self.deduplication: Deduplication | None = None
+        #: The keys of what is in the queue, where those alone are not taken again.
+        self.queued_keys: QueuedKeys | None = None
         self.retained: Retained | None = None
         #: What makes it a staging queue, if it is one.
         self.staging = staging_of(self, arguments)
@@ -105,7 +107,9 @@ class ClassicQueue(ChunkedQueue):
         bounded = settings.length_max >= 0 or settings.bytes_max >= 0
         self.rejects = bounded and settings.overflow != DROP_HEAD
         self.deduplication = settings.deduplication(self.deduplication)
-        self.screens = self.rejects or self.deduplication is not None or self.staging is not None
+        self.queued_keys = settings.queued_keys(self.queued_keys)
+        deduplicates = self.deduplication is not None or self.queued_keys is not None
+        self.screens = self.rejects or deduplicates or self.staging is not None
         self.adds_headers = settings.delivery_limit >= 0
         self.shrinks = bounded and not self.rejects and self._over()
         self.retained = retention_of(self, self.retained)
@@ -261,6 +265,8 @@ class ClassicQueue(ChunkedQueue):
         """Judge a message: DROP a duplicate, REFUSE what has no room, else TAKE it."""
         if self.staging is not None:
             return self.staging.screen()
+        if self.queued_keys is not None:
+            return self._screen_queued(self.queued_keys, message)
         deduplication = self.deduplication
         if deduplication is None:
             return self._screen_length(message)
@@ -272,6 +278,22 @@ class ClassicQueue(ChunkedQueue):
         verdict = self._screen_length(message)
         if key and verdict == TAKE:
             deduplication.note(key, now_ms)
+        return verdict
+
+    def _screen_queued(self, keys: QueuedKeys, message: Message) -> i64:
+        """Judge a message whose like may be in the queue."""
+        key = key_of(message, keys.header)
+        if not key:
+            return self._screen_length(message)
+        if key in keys.sequences:
+            self.deduplicated += 1
+            return DROP
+        if len(keys.sequences) >= DEDUPLICATION_KEYS_MAX:
+            return REFUSE
+        verdict = self._screen_length(message)
+        if verdict == TAKE:
+            # It is published next.
+            keys.note(key, self.next_number())
         return verdict
 
     def _screen_length(self, message: Message) -> i64:
@@ -402,6 +424,8 @@ class ClassicQueue(ChunkedQueue):
         if retained is None or not retained.wants(message):
             self.let_go(sequence, message)
             return
+        if self.queued_keys is not None:
+            self.queued_keys.left(sequence, message)
         if self.recorded and message.persistent:
             self.turn.journal.requeue(self.queue_id, sequence, KEPT)
         retained.keep(sequence, message)
@@ -419,6 +443,8 @@ class ClassicQueue(ChunkedQueue):
         for item in taken:
             if self.recorded and item.message.persistent:
                 self.turn.journal.requeue(self.queue_id, item.sequence, item.count)
+            if self.queued_keys is not None:
+                self.queued_keys.came_back(item.sequence, item.message)
             self._put_back(item)
         self.rewound += len(taken)
         return len(taken)
@@ -432,6 +458,8 @@ class ClassicQueue(ChunkedQueue):
             turn.journal.ack(self.queue_id, sequence, sequence)
         if sequence <= self.stored.through:
             self.stored.forget(sequence)
+        if self.queued_keys is not None:
+            self.queued_keys.left(sequence, message)
 
     def ack(self, sequence: i64, message: Message) -> None:
         """Let go of a message that was handed out."""
@@ -494,6 +522,9 @@ class ClassicQueue(ChunkedQueue):
         if self.settings.dead_letter_exchange is None:
             self.let_go(sequence, message)
             return
+        if self.queued_keys is not None:
+            # Its letter may come back to this queue.
+            self.queued_keys.left(sequence, message)
         if self.recorded and message.persistent:
             self.out[sequence] = Returned(sequence, message, count)
         self.turn.dying.append(DeadLetter(self, sequence, message, reason))
@@ -519,9 +550,19 @@ class ClassicQueue(ChunkedQueue):
         self.turn.changes += 1
         dropped = self.ready_count()
         self.tell(PURGED, self.next_number(), None)
+        if self.queued_keys is not None:
+            self._forget_keys_of_ready(self.queued_keys)
         self._let_go_of_ready()
         self._clear_ready()
         return dropped
+
+    def _forget_keys_of_ready(self, keys: QueuedKeys) -> None:
+        """Let the keys of what waits come again; those of what is handed out are known on."""
+        for key, number in list(keys.sequences.items()):
+            sequence: i64 = number
+            waits = self.ready.has(sequence) or self.stored.holds(sequence)
+            if waits and sequence not in self.out:
+                del keys.sequences[key]
 
     def _clear_ready(self) -> None:
         """Hold nothing of what waits any more; the journal is told apart."""

@@ -8,6 +8,9 @@ The window survives a crash: keys of messages that the journal replays are learn
 checkpoints hand the window over.  What only lay in memory when the broker died is not remembered,
 and its message is gone too: sent again, it is new.
 
+With `x-deduplication-scope` `queued` a value is known for as long as its message is in the queue,
+waiting or unacked (`QueuedKeys`): what was acked, has died or was purged may come again.
+
 Invariants: `order` holds every key with the time it was noted, the oldest first; an entry whose
 time is not the key's in `times` counts no more.
 """
@@ -119,8 +122,44 @@ class Deduplication:
             yield {"id": int(queue_id), "header": self.header, "keys": w.getvalue()}
 
 
+@final
+class QueuedKeys:
+    """The keys of the messages that are in one queue, each with its message's sequence."""
+
+    def __init__(self, header: str) -> None:
+        self.header = header
+        self.sequences: dict[bytes, int] = {}
+
+    def note(self, key: bytes, sequence: i64) -> None:
+        """Know a key by the message of that sequence."""
+        self.sequences[key] = int(sequence)
+
+    def left(self, sequence: i64, message: Message) -> None:
+        """Hear that a message left the queue: its key may come again."""
+        key = key_of(message, self.header)
+        if key and self.sequences.get(key) == sequence:
+            del self.sequences[key]
+
+    def came_back(self, sequence: i64, message: Message) -> None:
+        """Hear that a message is in the queue again that had left it."""
+        key = key_of(message, self.header)
+        if key and key not in self.sequences:
+            self.sequences[key] = int(sequence)
+
+    def definitions(self, queue_id: i64) -> Iterator[dict[str, object]]:
+        """Yield the keys as records of a checkpoint; they may change meanwhile."""
+        entries = list(self.sequences.items())
+        for start in range(0, len(entries), _KEYS_PER_RECORD):
+            w = BytesWriter()
+            for key, sequence in entries[start : start + _KEYS_PER_RECORD]:
+                write_i64_be(w, sequence)
+                w.append(len(key))
+                w.write(key)
+            yield {"id": int(queue_id), "header": self.header, "queued": w.getvalue()}
+
+
 def read_keys(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield the times and keys of one record that `definitions` gave."""
+    """Yield the times, or sequences, and keys of one record that `definitions` gave."""
     size: i64 = len(data)
     position: i64 = 0
     while position + 9 <= size:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from leveret.broker.arguments import Arguments, is_age, is_int
+from leveret.broker.arguments import DEDUPLICATION_SCOPES, Arguments, is_age, is_int
 from leveret.errors import PreconditionFailed
 from leveret.limits import DEDUPLICATION_KEYS_MAX, SHORT_STRING_BYTES_MAX, TTL_MS_MAX
 
@@ -52,6 +52,7 @@ _NUMBERS: Final[dict[str, tuple[int, int, str]]] = {
 _WORDS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     "overflow": (("drop-head", "reject-publish", "reject-publish-dlx"), "overflow value"),
     "dead-letter-strategy": (("at-most-once", "at-least-once"), "dead letter strategy"),
+    "deduplication-scope": (DEDUPLICATION_SCOPES, "deduplication scope"),
     "queue-mode": (("default", "lazy"), "queue-mode value"),
     "queue-leader-locator": (
         ("client-local", "balanced", "random", "least-leaders"),
@@ -144,6 +145,7 @@ _UNSUPPORTED: Final[dict[str, tuple[str, ...]]] = {
         "overflow",
         "delivery-limit",
         "deduplication-header",
+        "deduplication-scope",
         "deduplication-window-size",
         "deduplication-window-age",
         "retain-acked",

@@ -13,7 +13,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from leveret.broker.arguments import Arguments, age_seconds, int_argument
-from leveret.broker.deduplication import Deduplication
+from leveret.broker.deduplication import Deduplication, QueuedKeys
 from leveret.limits import DEDUPLICATION_KEYS, DELIVERY_LIMIT_QUORUM
 
 #: What stands for a setting that is not there.
@@ -23,6 +23,9 @@ UNSET: Final = -1
 DROP_HEAD: Final = 0
 REJECT_PUBLISH: Final = 1
 REJECT_PUBLISH_DLX: Final = 2
+
+#: The scope of a deduplication that ends with the message.
+QUEUED: Final = "queued"
 
 _OVERFLOWS: Final = {
     "drop-head": DROP_HEAD,
@@ -56,6 +59,8 @@ class QueueSettings:
         header = merged.get("x-deduplication-header")
         #: The header by which messages are known again; None takes all.
         self.deduplication_header: str | None = header if isinstance(header, str) else None
+        #: True where a value is known only while its message is in the queue.
+        self.deduplication_queued = merged.get("x-deduplication-scope") == QUEUED
         self.deduplication_size: i64 = int_argument(merged, "x-deduplication-window-size")
         self.deduplication_age_ms: i64 = int_argument(merged, "x-deduplication-window-age")
         age = merged.get("x-retain-acked")
@@ -70,7 +75,7 @@ class QueueSettings:
     def deduplication(self, current: Deduplication | None) -> Deduplication | None:
         """Return the window that these settings ask for: `current` while the header is the same."""
         header = self.deduplication_header
-        if header is None:
+        if header is None or self.deduplication_queued:
             return None
         size = DEDUPLICATION_KEYS if self.deduplication_size < 0 else self.deduplication_size
         if current is None or current.header != header:
@@ -78,6 +83,13 @@ class QueueSettings:
         current.size_max = size
         current.age_ms = self.deduplication_age_ms
         return current
+
+    def queued_keys(self, current: QueuedKeys | None) -> QueuedKeys | None:
+        """Return what knows the keys of queued messages: `current` while the header is the same."""
+        header = self.deduplication_header
+        if header is None or not self.deduplication_queued:
+            return None
+        return current if current is not None and current.header == header else QueuedKeys(header)
 
 
 def _delivery_limit(merged: Arguments) -> i64:

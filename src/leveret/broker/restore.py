@@ -173,6 +173,7 @@ class Restore(Replay):
         elif kind == "deduplication":
             at: i64 = _number(definition, "id")
             self.keys.window_defined(at, definition.get("header"), definition.get("keys"))
+            self.keys.queued_defined(at, definition.get("header"), definition.get("queued"))
         elif kind == "redelivered":
             queue = self._queue(_number(definition, "id"))
             queue.redelivered_below = max(queue.redelivered_below, _number(definition, "below"))
@@ -509,6 +510,8 @@ class Restore(Replay):
                 queue.redelivered_below = max(queue.redelivered_below, restored.redelivered_below)
                 if queue.deduplication is not None:
                     self.keys.give(queue.queue_id, queue.deduplication)
+                if queue.queued_keys is not None:
+                    self.keys.give_queued(queue, queue.queued_keys)
 
     def _identify(self, stream: Stream) -> None:
         """Give a stream an id of its own, and journal it: it has none yet, or not for certain.

@@ -85,6 +85,10 @@ class StoredChunks:
         self._place = place
         return stored
 
+    def holds(self, sequence: i64) -> bool:
+        """Tell whether a chunk has a message of that sequence that is not gone."""
+        return self.find(sequence) is not None and not self.gone.has(sequence)
+
     def forget(self, sequence: i64) -> None:
         """Take note that the queue let go of a message, wherever it lay."""
         stored = self.find(sequence)
