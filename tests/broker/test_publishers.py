@@ -399,3 +399,39 @@ def test_a_deleted_queue_takes_its_numbers_with_it() -> None:
 
 def test_only_what_a_client_published_is_numbered() -> None:
     assert not Message(Address(b"", b"q"), properties(headers=numbered(1)), b"", 0, True).numbered
+
+
+# -- hearing of it ---------------------------------------------------------------------------------
+
+
+def test_what_was_taken_before_comes_back_to_those_who_ask_for_it() -> None:
+    """Only where every queue had it, and never to a client that does not know of such returns."""
+    node = Node()
+    declare(node)
+    asking = node.connect(**{"leveret.already_taken": True})
+    plain = node.connect()
+    for peer in (asking, plain):
+        peer.call(1, "confirm.select")
+    asking.call(1, "queue.bind", queue="q", exchange="amq.fanout", routing_key="")
+
+    def sent(peer: Peer, number: int, mandatory: bool = True) -> list[tuple[str, int | None]]:
+        node.sync()
+        peer.take()
+        message = publish(
+            1, "amq.fanout", "", b"m", mandatory=mandatory, headers=numbered(number)
+        )  # transient messages too
+        peer.send(message)
+        node.sync()
+        return [(got.name, getattr(got, "code", None)) for got in peer.take()]
+
+    assert sent(asking, 1) == [("basic.ack", None)]
+    returned, ack = sent(asking, 1)
+    assert returned == ("basic.return", 208)
+    assert ack[0] == "basic.ack"
+    assert [name for name, _ in sent(asking, 1, mandatory=False)] == ["basic.ack"]
+    assert [name for name, _ in sent(plain, 1)] == ["basic.ack"]
+    # A queue that was bound later takes it: it did not come in vain.
+    asking.declare("later", durable=False)
+    asking.call(1, "queue.bind", queue="later", exchange="amq.fanout", routing_key="")
+    assert [name for name, _ in sent(asking, 1)] == ["basic.ack"]
+    assert node.vhost.queues["q"].ready_count() == node.vhost.queues["later"].ready_count() == 1
