@@ -27,6 +27,8 @@ class Listener(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Answer)
         self.answers: dict[str, bytes] = {}
         self.asked: list[str] = []
+        #: What everything is answered with instead, if that is not 0.
+        self.fault = 0
 
     @property
     def uri(self) -> str:
@@ -39,7 +41,9 @@ class Answer(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.server.asked.append(self.path)
         body = self.server.answers.get(self.path)
-        if self.headers["Authorization"] != TOKEN:
+        if self.server.fault:
+            self.send_error(self.server.fault)
+        elif self.headers["Authorization"] != TOKEN:
             self.send_error(401)
         elif body is None:
             self.send_error(404)
@@ -97,6 +101,14 @@ def test_a_refusal_is_an_error_without_the_password(listener: Listener) -> None:
     with pytest.raises(OptionError, match="401") as caught:
         find(listener, ".*", user="someone:wr0ng")
     assert "wr0ng" not in str(caught.value)
+
+
+@pytest.mark.parametrize("status", [500, 502, 503])
+def test_a_fault_of_the_listener_is_an_interruption(listener: Listener, status: int) -> None:
+    """As of a broker that starts behind a proxy: it is asked again."""
+    listener.fault = status
+    with pytest.raises(Interrupted, match=f"{listener.uri} answered {status}"):
+        find(listener, ".*")
 
 
 def test_too_many_streams_are_an_error(listener: Listener) -> None:

@@ -35,8 +35,10 @@ def test_each_gives_one_and_of_the_rest_in_proportion(available: dict[str, int],
 
 def test_a_small_stream_does_not_starve_beside_large_ones() -> None:
     """Its share of 10 is below one, and was floored to nothing for as long as the others grew."""
-    assert shared({"a": 1_000_000, "b": 3, "c": 1_000_000}, 10) == {"a": 5, "b": 1, "c": 4}
-    assert shared({"b": 3, "c": 5, "a": 5}, 2) == {"b": 1, "c": 1, "a": 0}
+    large = 1_000_000
+    assert shared({"a": large, "b": large, "c": 3}, 10) == {"a": 5, "b": 4, "c": 1}
+    assert shared({"b": 3, "c": large, "a": large}, 2) == {"b": 1, "c": 1, "a": 0}
+    assert shared({"c": large, "a": large, "b": 3}, 1) == {"c": 1, "a": 0, "b": 0}
 
 
 @given(AVAILABLE, st.integers(1, 2**45), st.floats(0, 1e7))

@@ -32,6 +32,9 @@ HTTP_PORT: Final = 15672
 
 _OK: Final = 200
 
+#: From here on it is the other side's fault, as of a broker that starts behind a proxy.
+_SERVER_ERROR: Final = 500
+
 #: There is no such path: RabbitMQ 3.10.8 says 400 of those that it does not know.
 _UNKNOWN: Final = (400, 404)
 
@@ -147,6 +150,8 @@ def _get(address: str, path: str, parameters: Parameters) -> object:
         connection.close()
     if answer.status in _UNKNOWN:
         return None
+    if answer.status >= _SERVER_ERROR:
+        raise Interrupted(f"{address} answered {answer.status} {answer.reason}")
     if answer.status != _OK:
         raise OptionError(f"{address} does not list the streams: {answer.status} {answer.reason}")
     if len(body) > SPARK_LISTING_BYTES_MAX:

@@ -242,7 +242,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for name, last in after.offsets.items():
             stream_id = after.ids.get(name)
             first = before.offsets.get(name, last)
-            if before.ids.get(name, stream_id) != stream_id:
+            if stream_id is not None and before.ids.get(name, stream_id) != stream_id:
                 first = last
             elif last < first:
                 report_data_loss(options, name, f"a batch from {first} to {last} starts anew at 0")

@@ -54,7 +54,7 @@ CLOCK_SLACK_MS: Final = 10 * 60_000
 
 
 #: Arguments of a consumer: which stream of the name it means, and that the consumer tag, which the
-#: broker makes, is to end in a dot and the stream's id.  RabbitMQ has no ids and passes them over.
+#: broker makes, is to end in a dot and the stream's id.  RabbitMQ has no ids and is not asked.
 STREAM_ID: Final = "x-stream-id"
 TELL_STREAM_ID: Final = "x-stream-tell-id"
 
@@ -259,9 +259,10 @@ class AmqpTransport(Transport):
         inactivity_seconds: float,
     ) -> Consumer:
         channel.qos(prefetch)
+        asked = {TELL_STREAM_ID: True} if self._is_leveret else {}
         return channel.consume(
             self._stream,
-            arguments={STREAM_OFFSET: where, TELL_STREAM_ID: True},
+            arguments={STREAM_OFFSET: where, **asked},
             inactivity_timeout=inactivity_seconds,
         )
 
