@@ -14,6 +14,7 @@ from typing import Final, Protocol
 
 from chaos import (
     board,
+    checkpoints,
     cuts,
     eio,
     enospc,
@@ -43,7 +44,7 @@ class Scenario(Protocol):
 
 
 SCENARIOS: Final[Sequence[Scenario]] = (
-    kills, mixed, rabbit, cuts, syscalls, eio, enospc, slowdisk,
+    kills, mixed, rabbit, cuts, syscalls, eio, checkpoints, enospc, slowdisk,
     tails, missing, flips, refusals, replay, hostile,
 )  # fmt: skip
 
