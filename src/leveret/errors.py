@@ -9,9 +9,44 @@ Source: AMQP 0-9-1 section 1.2 (constants) and RabbitMQ's choice of soft and har
 
 from __future__ import annotations
 
+import re
 from typing import ClassVar, Final
 
 from leveret.limits import SHORT_STRING_BYTES_MAX
+
+#: Erlang's terms in RabbitMQ's reply texts, which clients match on, and what they mean.
+_TERMS: Final = (
+    (re.compile(r"\{value_negative,(-\d+)\}"), r"\1 is less than 0"),
+    (re.compile(r"\{value_zero,0\}"), "0 is too small, the least is 1"),
+    (re.compile(r"\{value_too_large,(\d+)\}"), r"\1 is too large, the most is ten years in ms"),
+    (re.compile(r"\{max_value_exceeded,(\d+)\}"), r"\1 is too large"),
+    (re.compile(r"\{unacceptable_type,(\w+)\}"), r"a value of the type \1 cannot be used here"),
+    (
+        re.compile(r'\{unacceptable_type_in_header,"(\w+)",(\w+)\}'),
+        r"the header \1 holds a value of the type \2; it takes a list of texts",
+    ),
+    (re.compile(r'\{leftover_string,"(.*)"\}'), r"'\1' follows the number; it takes digits only"),
+    (re.compile(r": no_integer$"), "it takes a whole number of ms as text"),
+    (
+        re.compile(r": invalid_overflow$"),
+        "it is drop-head, reject-publish or reject-publish-dlx",
+    ),
+    (re.compile(r": invalid_max_age$"), "it is a number and one of Y, M, D, h, m, s, such as 7D"),
+    (re.compile(r": invalid_dlx_strategy$"), "it is at-most-once or at-least-once"),
+    (
+        re.compile(r": routing_key_but_no_dlx_defined$"),
+        "it needs x-dead-letter-exchange beside it",
+    ),
+)
+
+
+def in_plain_words(text: str) -> str:
+    """Return an error's text with what an Erlang term in it means, in brackets behind it."""
+    for term, meaning in _TERMS:
+        found = term.search(text)
+        if found is not None:
+            return f"{text} ({found.expand(meaning)})"
+    return text
 
 
 class AmqpError(Exception):

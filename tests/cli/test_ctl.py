@@ -150,7 +150,7 @@ def test_staging_queues_are_shown_by_list_sinks_alone(
     [
         (("add_user", "guest", "x"), exits.REFUSED, b"is there already"),
         (("add_user", "nobody"), exits.USAGE, b"an empty password"),
-        (("delete_user", "nobody"), exits.REFUSED, b"there is no such object"),
+        (("delete_user", "nobody"), exits.REFUSED, b"no user 'nobody'"),
         (("set_policy", "p", "(", '{"expires": 1}'), exits.REFUSED, b""),
         (("set_policy", "p", "x", "{"), exits.USAGE, b"DEFINITION is not JSON"),
         (
@@ -203,3 +203,29 @@ def test_delayed_messages_are_listed_and_cancelled(leveret: Command, queue: str)
     assert lines(leveret, "list_delayed", "later")[1:] == []
     done = leveret("ctl", "cancel_delayed", "later", row[0])
     assert done.returncode == exits.REFUSED
+
+
+def test_lists_have_rabbitmqctls_names(leveret: Command) -> None:
+    leveret("declare", "queue", "listed")
+    listed = leveret("ctl", "list_queues", "name", "messages", "--format", "tsv", "-p", "/")
+    assert b"listed\t0\n" in listed.stdout
+    for what in ("exchanges", "bindings", "connections", "users", "vhosts"):
+        assert leveret("ctl", f"list_{what}").returncode == 0, what
+
+
+@pytest.mark.parametrize(
+    ("arguments", "missing"),
+    [
+        (("delete_queue", "nowhere"), "no queue 'nowhere' in vhost '/'"),
+        (("purge_queue", "q", "-p", "nowhere"), "no vhost 'nowhere'"),
+        (("clear_policy", "nowhere"), "no policy 'nowhere' in vhost '/'"),
+        (("list_delayed", "nowhere"), "no exchange 'nowhere' in vhost '/'"),
+        (("change_password", "nobody", "secret"), "no user 'nobody'"),
+    ],
+)
+def test_what_is_missing_is_named(
+    leveret: Command, arguments: tuple[str, ...], missing: str
+) -> None:
+    refused = leveret("ctl", *arguments)
+    assert refused.returncode == exits.REFUSED
+    assert missing in refused.stderr.decode()

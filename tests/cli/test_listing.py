@@ -68,13 +68,15 @@ def test_names_cannot_break_a_line(leveret: Command) -> None:
 def test_a_vhost_that_is_not_there_is_refused(leveret: Command) -> None:
     refused = leveret("list", "queues", "--vhost", "nowhere")
     assert refused.returncode == exits.REFUSED
-    assert b"no such object" in refused.stderr
+    assert b"no vhost 'nowhere'" in refused.stderr
 
 
 def test_a_column_that_is_not_there_is_refused(leveret: Command, queue: str) -> None:
     refused = leveret("list", "queues", "nam")
     assert refused.returncode == exits.USAGE
-    assert b"there is no column 'nam'" in refused.stderr
+    assert b"there is no column 'nam'; did you mean name?" in refused.stderr
+    assert b"messages_ready, " in refused.stderr
+    assert b"message_stats.publish, " in refused.stderr
 
 
 def test_no_broker_is_unavailable(leveret: Command, tmp_path: Path) -> None:

@@ -132,3 +132,16 @@ def test_every_exit_code_is_documented() -> None:
     codes = [code for name, code in vars(exits).items() if name.isupper()]
     assert len(codes) > 8
     assert [code for code in codes if f"| {code} |" not in page] == []
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [("list_queue", "list_queues"), ("list_exchange", "list_exchanges"), ("delete_queu", "")],
+)
+def test_what_destroys_is_never_suggested(typed: str, meant: str) -> None:
+    result = CliRunner().invoke(app, ["ctl", typed])
+    assert result.exit_code == exits.USAGE
+    assert f"No such command '{typed}'" in result.stderr
+    assert meant in result.stderr
+    for verb in ("delete_", "purge_", "clear_"):
+        assert verb not in result.stderr.replace(typed, "")

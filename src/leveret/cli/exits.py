@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from leveret.errors import AmqpError
+from leveret.errors import AmqpError, in_plain_words
 
 OK: Final = 0
 #: There was nothing to get, a check did not hold, damage was found, or the broker could not run.
@@ -54,4 +54,4 @@ def refused(error: AmqpError) -> Failure:
     """Return the end of a command that a broker's close stands for."""
     if error.code in {403, 530}:
         return Failure(str(error), NO_PERMISSION)
-    return Failure(str(error), REFUSED if error.soft else PROTOCOL)
+    return Failure(in_plain_words(str(error)), REFUSED if error.soft else PROTOCOL)

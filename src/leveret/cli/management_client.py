@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from leveret.cli import exits
+from leveret.errors import in_plain_words
 from leveret.management.unix_socket import connect
 
 #: How long an answer may take; the first one loads the API.
@@ -47,9 +48,9 @@ def ask(socket: Path, method: str, path: str, body: object = None) -> object:
     finally:
         connection.close()
     if response.status == http.client.NOT_FOUND:
-        raise exits.Failure("there is no such object", exits.REFUSED)
+        raise exits.Failure(_reason(raw, "detail"), exits.REFUSED)
     if response.status == http.client.BAD_REQUEST:
-        raise exits.Failure(_reason(raw), exits.REFUSED)
+        raise exits.Failure(in_plain_words(_reason(raw)), exits.REFUSED)
     if response.status >= http.client.BAD_REQUEST:
         text = f"the broker answered {response.status} {response.reason}: {_reason(raw)}"
         ours = response.status >= http.client.INTERNAL_SERVER_ERROR
@@ -58,10 +59,12 @@ def ask(socket: Path, method: str, path: str, body: object = None) -> object:
     return found
 
 
-def _reason(raw: bytes) -> str:
-    """Return the reason in an answer that is an error."""
+def _reason(raw: bytes, field: str = "reason") -> str:
+    """Return the reason in an answer that is an error; it may stand in another field."""
     try:
         found = json.loads(raw)
     except ValueError:
         return raw.decode("utf-8", "replace")
-    return str(found.get("reason", found)) if isinstance(found, dict) else str(found)
+    if not isinstance(found, dict):
+        return str(found)
+    return str(found.get(field) or found.get("reason", found))

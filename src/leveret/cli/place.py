@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
-from typer.core import TyperGroup
 
 from leveret.cli import exits
+from leveret.cli.suggesting import SafeGroup
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +30,7 @@ Config = Annotated[
 _OPTIONS: Final = ("--data-dir", "--config")
 
 
-class PlaceGroup(TyperGroup):
+class PlaceGroup(SafeGroup):
     """A group whose commands take the group's options `--data-dir` and `--config` as well."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

@@ -23,6 +23,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from leveret.cli import exits
 from leveret.cli.pipe import leave_broken_pipe
+from leveret.cli.suggesting import SafeGroup
 
 #: The commands and the modules that hold them, in the order of the help.
 COMMANDS: Final = {
@@ -120,7 +121,7 @@ def _is_utf8(text: str) -> bool:
     return True
 
 
-class Root(TyperGroup):
+class Root(SafeGroup):
     """The group of all commands."""
 
     def __init__(self, **attributes: Any) -> None:

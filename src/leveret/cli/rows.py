@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Literal
 
@@ -32,7 +33,7 @@ def print_rows(
     chosen = columns or list(rows[0] if rows else ())
     for column in chosen:
         if rows and not any(holds(row, column) for row in rows):
-            raise exits.Failure(f"there is no column {column!r}", exits.USAGE)
+            raise exits.Failure(_no_column(column, rows), exits.USAGE)
     if form == "json":
         shown = [{column: field(row, column) for column in chosen} for row in rows]
         typer.echo(json.dumps(shown if columns else rows, ensure_ascii=False))
@@ -58,6 +59,23 @@ def _time(ms: object) -> object:
     except OverflowError:
         return ms
     return time.isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
+
+
+def _no_column(column: str, rows: Sequence[Row]) -> str:
+    """Return what is told of a column that no row has: the nearest, and which there are."""
+    known = list(dict.fromkeys(name for row in rows for name in _names(row)))
+    near = difflib.get_close_matches(column, known, 1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    return f"there is no column {column!r}{hint}\nthere are: {', '.join(known)}"
+
+
+def _names(row: Row) -> Iterator[str]:
+    """Yield the names of the columns of a row, those inside objects with a dot."""
+    for name, value in row.items():
+        if isinstance(value, Mapping) and value:
+            yield from (f"{name}.{inner}" for inner in _names(value))
+        else:
+            yield name
 
 
 def holds(row: Row, column: str) -> bool:

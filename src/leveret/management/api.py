@@ -103,7 +103,7 @@ USERS_MODULES = (streams, stream_chunks, stream_consumers, publishers, sinks, su
 def make_runner(broker: Broker, operator: Operator, chunks: ChunkSource, log: Log) -> web.AppRunner:
     """Return the API for who operates a broker, ready to be set up."""
     app = web.Application(
-        middlewares=[_errors_as_json(log), _check_names], client_max_size=BODY_BYTES_MAX
+        middlewares=[_errors_as_json(log, names=True), _check_names], client_max_size=BODY_BYTES_MAX
     )
     return _runner(app, MODULES, broker, operator, chunks, False, log)
 
@@ -218,11 +218,11 @@ def _through(gate: Gate) -> Middleware:
     return answer
 
 
-def _errors_as_json(log: Log) -> Middleware:
+def _errors_as_json(log: Log, *, names: bool = False) -> Middleware:
     """Return the middleware that answers errors as RabbitMQ does.
 
     An exception that nobody expected is answered by 500 if the request had changed nothing by then;
-    else it stops the broker.
+    else it stops the broker.  With `names` what is missing is named.
     """
 
     @web.middleware
@@ -234,9 +234,9 @@ def _errors_as_json(log: Log) -> Middleware:
                 log("info", said)
             return response
         except web.HTTPNotFound:
-            return error_response(NotFound())
+            return error_response(NotFound(f"the API has no path {request.path}"), names=names)
         except AmqpError as error:
-            return error_response(error)
+            return error_response(error, names=names)
         except ConnectionError:
             # The client is gone; nobody hears an answer.
             raise

@@ -9,14 +9,26 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
+from collections.abc import Callable
 from typing import Final
 
 from aiohttp import web
 
 from leveret.limits import HTTP_CONNECTIONS_MAX, HTTP_IDLE_SECONDS_MAX, HTTP_STALL_SECONDS_MAX
+from leveret.wire.buffer import BytesWriter
+from leveret.wire.frames import write_method
+from leveret.wire.methods.connection import ConnectionClose
 
 #: Linger for no time: the peer gets a reset.
 _RESET: Final = struct.pack("ii", 1, 0)
+
+
+def _wrong_port() -> bytes:
+    """Return the connection.close that a client of AMQP is sent: its user reads the text."""
+    text = "CONNECTION_FORCED - this port speaks HTTP; AMQP is on another, 5672 unless set"
+    writer = BytesWriter()
+    write_method(writer, 0, ConnectionClose(320, text, 0, 0))
+    return writer.getvalue()
 
 
 class HttpConnections:
@@ -28,8 +40,10 @@ class HttpConnections:
         connections_max: int = HTTP_CONNECTIONS_MAX,
         idle_seconds: float = HTTP_IDLE_SECONDS_MAX,
         stall_seconds: float = HTTP_STALL_SECONDS_MAX,
+        log: Callable[[str, str], None] = lambda _level, _text: None,
     ) -> None:
         self.server = server
+        self.log = log
         self.connections_max = connections_max
         self.idle_seconds = idle_seconds
         self.stall_seconds = stall_seconds
@@ -51,6 +65,7 @@ class HttpConnection(web.RequestHandler):
             access_log=None,  # type: ignore[arg-type]  # None logs nothing
         )
         self._connections = connections
+        self._first = True
         self._idle: asyncio.TimerHandle | None = None
         self._stall: asyncio.TimerHandle | None = None
 
@@ -69,6 +84,22 @@ class HttpConnection(web.RequestHandler):
         self.begun()
         self._reads()
         super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Take input; a client of AMQP is told where it is, in the only way that it understands."""
+        if self._first:
+            self._first = False
+            if data.startswith(b"AMQP") and self.transport is not None:
+                self._connections.log("warning", self._stranger(self.transport))
+                self.transport.write(_wrong_port())
+                self.transport.close()
+                return
+        super().data_received(data)
+
+    def _stranger(self, transport: asyncio.BaseTransport) -> str:
+        peer = transport.get_extra_info("peername") or ("unknown", 0)
+        text = f"the peer {peer[0]}:{peer[1]} speaks AMQP, but this port speaks HTTP"
+        return f"{text}; AMQP is on the port that the setting port names"
 
     def begun(self) -> None:
         """Hear that a whole request is at hand."""

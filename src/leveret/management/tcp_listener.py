@@ -75,5 +75,5 @@ class TcpListener(HttpListener):
 
         assert runner.server is not None
         if self._connections is None:
-            self._connections = HttpConnections(runner.server)
+            self._connections = HttpConnections(runner.server, log=self._log)
         return await self._loop.create_server(self._connections, sock=sock)

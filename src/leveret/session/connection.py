@@ -27,6 +27,7 @@ from leveret.errors import (
     InternalError,
     SoftError,
     UnexpectedFrame,
+    in_plain_words,
 )
 from leveret.limits import (
     ASSEMBLING_BYTES_MAX,
@@ -37,7 +38,7 @@ from leveret.limits import (
     SPILL_BYTES_MAX,
     UNSYNCED_BYTES_MAX,
 )
-from leveret.session import alarm, commands, content, deaf, handshake, pulse, rights
+from leveret.session import alarm, commands, content, deaf, handshake, pulse, rights, strangers
 from leveret.session.login import renew
 from leveret.session.publish import take_publishes
 from leveret.session.route import Route
@@ -274,7 +275,9 @@ class Connection(Link):
             reader.position = 8
             handshake.start(self)
             return True
-        self.out.write(PROTOCOL_HEADER)
+        stranger = strangers.of(reader.data)
+        self.log.append(("warning", stranger.told(int(self.settings.http_port))))
+        self.out.write(stranger.answer(int(self.settings.http_port)))
         self.finish()
         return False
 
@@ -572,6 +575,8 @@ class Connection(Link):
 
     def _fail(self, error: AmqpError) -> None:
         """Close the channel or the connection that an error belongs to."""
+        if not self.settings.compatible:
+            error.text = in_plain_words(error.text)
         if error.class_id == 0:
             error.class_id = int(self.fault_class)
             error.method_id = int(self.fault_method)

@@ -8,11 +8,20 @@ from __future__ import annotations
 
 import typer
 
-from leveret.cli.ctl import definitions, messages, permissions, policies, sinks, users, vhosts
+from leveret.cli.ctl import (
+    definitions,
+    listings,
+    messages,
+    permissions,
+    policies,
+    sinks,
+    users,
+    vhosts,
+)
 from leveret.cli.ctl.asking import Target
 from leveret.cli.place import Config, DataDir, PlaceGroup
 
-MODULES = (users, vhosts, permissions, policies, definitions, messages, sinks)
+MODULES = (users, vhosts, permissions, policies, definitions, messages, sinks, listings)
 
 
 def _target(context: typer.Context, data_dir: DataDir = None, config: Config = None) -> None:

@@ -41,7 +41,7 @@ async def cancel(request: web.Request) -> web.Response:
     sequence = int(digits) if len(digits) <= _ID_DIGITS_MAX else -1
     async with request.app[OPERATOR].changing():
         if not found_vhost(request).cancel_delayed(path["name"], sequence):
-            raise NotFound
+            raise NotFound(f"no delayed message {path['id']} in exchange '{path['name']}'")
     return web.Response(status=204)
 
 

@@ -39,7 +39,9 @@ async def parameter(request: web.Request) -> web.Response:
     """Return one parameter."""
     found = _rows(request)
     if not found:
-        raise NotFound
+        path = request.match_info
+        of = f"{path['component']} in vhost '{path['vhost']}'"
+        raise NotFound(f"no parameter '{path['name']}' of {of}")
     return json_response(found[0])
 
 
@@ -74,7 +76,7 @@ async def global_parameter(request: web.Request) -> web.Response:
     name = request.match_info["name"]
     values = request.app[BROKER].parameters.global_values
     if name not in values:
-        raise NotFound
+        raise NotFound(f"no global parameter '{name}'")
     return json_response({"name": name, "value": values[name]})
 
 

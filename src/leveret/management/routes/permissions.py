@@ -34,7 +34,8 @@ async def permission(request: web.Request) -> web.Response:
     path = request.match_info
     found = request.app[BROKER].users.permissions.get((path["user"], path["vhost"]))
     if found is None:
-        raise NotFound
+        who = f"user '{path['user']}'"
+        raise NotFound(f"{who} has no permissions in vhost '{path['vhost']}'")
     return json_response(found.definition(path["user"], path["vhost"]))
 
 

@@ -35,7 +35,7 @@ async def policy(request: web.Request) -> web.Response:
     vhost = found_vhost(request)
     found = _of(request, vhost).get(request.match_info["name"])
     if found is None:
-        raise NotFound
+        raise NotFound(f"no policy '{request.match_info['name']}' in vhost '{vhost.name}'")
     return json_response(_row(vhost.name, found))
 
 

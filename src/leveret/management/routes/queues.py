@@ -7,8 +7,16 @@ from typing import Final
 from aiohttp import web
 
 from leveret.broker.stats import QueueListing, QueueStats, queue_stats
+from leveret.errors import NotFound
 from leveret.management.fields import plain
-from leveret.management.routes.shared import BROKER, Row, json_response, stream_rows, vhost_of
+from leveret.management.routes.shared import (
+    BROKER,
+    Row,
+    found_vhost,
+    json_response,
+    stream_rows,
+    vhost_of,
+)
 
 
 async def queues(request: web.Request) -> web.StreamResponse:
@@ -20,9 +28,9 @@ async def queues(request: web.Request) -> web.StreamResponse:
 async def queue(request: web.Request) -> web.Response:
     """Return one queue."""
     name = request.match_info["name"]
-    found = queue_stats(request.app[BROKER], request.match_info["vhost"], name)
+    found = queue_stats(request.app[BROKER], found_vhost(request).name, name)
     if found is None:
-        raise web.HTTPNotFound
+        raise NotFound(f"no queue '{name}' in vhost '{request.match_info['vhost']}'")
     return json_response(row(found))
 
 

@@ -47,11 +47,17 @@ def json_response(
     )
 
 
-def error_response(error: AmqpError) -> web.Response:
-    """Return an error of the domain by the table of statuses in `errors`, in RabbitMQ's words."""
+def error_response(error: AmqpError, *, names: bool = False) -> web.Response:
+    """Return an error of the domain by the table of statuses in `errors`, in RabbitMQ's words.
+
+    With `names` a 404 tells in `detail` what is missing, for who may know all that is there.
+    """
     status = error.http_status
     if status == HTTPStatus.NOT_FOUND:
-        return json_response({"error": "Object Not Found", "reason": "Not Found"}, status)
+        body: Row = {"error": "Object Not Found", "reason": "Not Found"}
+        if names and error.text:
+            body["detail"] = error.text
+        return json_response(body, status)
     if status == HTTPStatus.UNAUTHORIZED:
         # RabbitMQ's spelling here, and it does not say what is not allowed.
         return json_response({"error": "not_authorised", "reason": "Access refused."}, status)
@@ -60,10 +66,10 @@ def error_response(error: AmqpError) -> web.Response:
 
 
 def vhost_of(request: web.Request) -> str | None:
-    """Return the vhost that the path names; None without.  Raises: HTTPNotFound."""
+    """Return the vhost that the path names; None without.  Raises: NotFound (404)."""
     vhost = request.match_info.get("vhost")
     if vhost is not None and not has_vhost(request.app[BROKER], vhost):
-        raise web.HTTPNotFound
+        raise NotFound(f"no vhost '{vhost}'")
     return vhost
 
 
@@ -71,7 +77,7 @@ def found_vhost(request: web.Request) -> Vhost:
     """Return the vhost that the path names.  Raises: NotFound (404)."""
     vhost = request.app[BROKER].vhosts.get(request.match_info["vhost"])
     if vhost is None:
-        raise NotFound
+        raise NotFound(f"no vhost '{request.match_info['vhost']}'")
     return vhost
 
 

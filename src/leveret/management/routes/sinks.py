@@ -39,7 +39,7 @@ async def forget(request: web.Request) -> web.Response:
     async with request.app[OPERATOR].changing():
         destination = request.query.get("destination")
         if not found_vhost(request).sinks.forget(name, destination):
-            raise NotFound
+            raise NotFound(f"no sink '{name}' in vhost '{request.match_info['vhost']}'")
     return web.Response(status=204)
 
 

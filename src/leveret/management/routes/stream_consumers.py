@@ -32,7 +32,7 @@ async def consumer(request: web.Request) -> web.Response:
     """Return one name."""
     stream, name = found_stream(request), request.match_info["consumer"]
     if name not in stream.offsets.stored and name not in stream.offsets.groups:
-        raise NotFound
+        raise NotFound(f"no consumer named '{name}' in stream '{stream.name}'")
     return json_response(_row(NamedReaderStats(stream, name)))
 
 

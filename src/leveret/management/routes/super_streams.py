@@ -47,7 +47,8 @@ async def super_stream(request: web.Request) -> web.Response:
     may_read(request, request.match_info["name"])
     found = super_stream_stats(found_vhost(request), request.match_info["name"])
     if found is None:
-        raise NotFound
+        path = request.match_info
+        raise NotFound(f"no super stream '{path['name']}' in vhost '{path['vhost']}'")
     return json_response(_row(found))
 
 

@@ -1,0 +1,33 @@
+"""Groups that suggest what may be meant by a command that is not there, and never what destroys."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Any, Final
+
+import typer
+from typer.core import TyperGroup
+
+#: How the names of commands begin that take something away.
+_DESTROYING: Final = ("delete", "purge", "clear", "cancel", "rewind", "restore")
+
+
+class SafeGroup(TyperGroup):
+    """A group whose suggestions can be run without a look at them."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.suggest_commands = False
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command that arguments name.  Raises: what typer does for an unknown one."""
+        try:
+            return super().resolve_command(ctx, args)
+        except typer.TyperException as error:
+            harmless = [name for name in self.commands if not name.startswith(_DESTROYING)]
+            near = difflib.get_close_matches(args[0], harmless) if args else []
+            message = getattr(error, "message", "")
+            if near and message:
+                names = ", ".join(repr(name) for name in near)
+                error.message = f"{message.rstrip('.')}. Did you mean {names}?"
+            raise

@@ -1,0 +1,90 @@
+"""Peers that do not speak AMQP 0-9-1: what they speak, by their first bytes, and the answers.
+
+Each is answered as far as its own protocol allows, so that its user reads where he is: HTTP by a
+400, TLS by an alert, MQTT by a refused CONNACK.  All others get the header of AMQP 0-9-1 (section
+4.2.2), which tells other versions of AMQP what is spoken here.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from leveret.wire.frames import PROTOCOL_HEADER
+
+#: How requests of HTTP begin; PRI is HTTP/2's.
+_HTTP: Final = (
+    b"GET ",
+    b"HEAD ",
+    b"POST ",
+    b"PUT ",
+    b"DELETE ",
+    b"OPTIONS ",
+    b"PATCH ",
+    b"CONNECT ",
+    b"TRACE ",
+    b"PRI * ",
+)
+
+#: A record of TLS 1.0's layout with a fatal alert, handshake_failure (RFC 8446, section 6).
+_TLS_ALERT: Final = b"\x15\x03\x01\x00\x02\x02\x28"
+
+#: CONNACK: the protocol's version is not accepted, as MQTT 3 and as MQTT 5 say it.
+_MQTT_REFUSED: Final = b"\x20\x02\x00\x01"
+_MQTT5_REFUSED: Final = b"\x20\x03\x00\x84\x00"
+
+
+@final
+class Stranger:
+    """What a peer speaks; `protocol` is empty where that is not known."""
+
+    def __init__(self, protocol: str, start: bytes) -> None:
+        self.protocol = protocol
+        self._start = start
+
+    def told(self, http_port: int) -> str:
+        """Return the line of the log; `http_port` is 0 where HTTP is not listened for."""
+        if not self.protocol:
+            return f"the peer does not speak AMQP 0-9-1; it began with {self._start[:8]!r}"
+        text = f"the peer speaks {self.protocol}, but this port speaks AMQP 0-9-1"
+        return f"{text}; {_http_place(http_port)}" if self.protocol == "HTTP" else text
+
+    def answer(self, http_port: int) -> bytes:
+        """Return the bytes that it is sent before its connection is closed."""
+        if self.protocol == "HTTP":
+            return _bad_request(f"This port speaks AMQP 0-9-1; {_http_place(http_port)}.\n")
+        if self.protocol == "TLS":
+            return _TLS_ALERT
+        if self.protocol == "MQTT":
+            return _MQTT5_REFUSED if self._start[8:9] == b"\x05" else _MQTT_REFUSED
+        return PROTOCOL_HEADER
+
+
+def of(start: bytes) -> Stranger:
+    """Return what a peer speaks that began with `start`, eight bytes or more."""
+    protocol = ""
+    if start.startswith(_HTTP):
+        protocol = "HTTP"
+    elif start[:2] == b"\x16\x03":
+        protocol = "TLS"
+    elif start[:1] == b"\x10" and (start[2:8] == b"\x00\x04MQTT" or start[4:8] == b"MQIs"):
+        protocol = "MQTT"
+    elif start[:5] == b"AMQP\x00" or start[:5] == b"AMQP\x03":
+        protocol = "AMQP 1.0" if start[5:6] == b"\x01" else "another version of AMQP"
+    elif start[:4] == b"AMQP":
+        protocol = "another version of AMQP"
+    return Stranger(protocol, start[:16])
+
+
+def _http_place(http_port: int) -> str:
+    if http_port == 0:
+        return "HTTP is not listened for on TCP"
+    return f"HTTP is on port {http_port}"
+
+
+def _bad_request(text: str) -> bytes:
+    body = text.encode()
+    head = (
+        "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\n"
+        f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    )
+    return head.encode() + body
