@@ -407,6 +407,7 @@ def test_what_no_queue_takes_is_dead_lettered() -> None:
     assert (letter.address.exchange, letter.address.routing_key) == (b"dead", b"nobody")
     assert (headers["h"], headers["x-first-death-reason"]) == (1, "unroutable")
     assert headers["x-death"][0]["exchange"] == "amq.topic"
+    assert (headers["x-death"][0]["queue"], headers["x-first-death-queue"]) == ("", "")
     assert bodies(node, "lost") == [b"3"]
 
 

@@ -191,6 +191,10 @@ class DeadLetter(Dying):
         turn.timers.set(self.retry, turn.now_ms + DEAD_LETTER_RETRY_MS)
         return True
 
+    def died_in(self) -> str:
+        """Return the queue as the letter tells it; none for what was staged and went nowhere."""
+        return "" if self.queue.hidden else self.queue.name
+
     def _history(self) -> tuple[list[Death], list[str]]:
         """Return all deaths with this one, the newest first, and the message's routing keys."""
         message = self.message
@@ -199,7 +203,7 @@ class DeadLetter(Dying):
         keys += carbon_copies(headers)
         deaths = read_deaths(headers) if message.died else []
         death = Death(
-            self.queue.name,
+            self.died_in(),
             self.reason,
             1,
             self.queue.turn.now_ms // 1000,
@@ -227,8 +231,8 @@ class DeadLetter(Dying):
         w = BytesWriter()
         if not message.died:
             drop += [b"x-first-death-reason", b"x-first-death-queue", b"x-first-death-exchange"]
-            _write_end(w, "first", self.reason, self.queue.name, source)
-        _write_end(w, "last", self.reason, self.queue.name, source)
+            _write_end(w, "first", self.reason, self.died_in(), source)
+        _write_end(w, "last", self.reason, self.died_in(), source)
         write_shortstr(w, "x-death")
         w.append(0x41)  # A
         start: i64 = len(w)
