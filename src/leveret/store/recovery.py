@@ -138,8 +138,8 @@ class Recovery:
         self._head = SnapshotHead(0, 1, 1, 0)
         self._durable: i64 = 0
         self._chunk_lost = False
-        #: True from a damaged place of the journal on until the next record is told.
-        self._records_lost = False
+        #: Damaged places that are new, until it is known whether what they held was durable.
+        self._doubtful: list[Damage] = []
         #: Chunks that the journal names and that are damaged, by file and position.
         self._spills_lost: set[tuple[int, int]] = set()
         self._applier.spills = Spills(self)
@@ -157,15 +157,13 @@ class Recovery:
             # What it held may be told by an older part of the journal: all of it once more.
             self._head = self._earlier_head()
             report = self.report
-            self._records_lost = False
             report.groups = 0
             report.records = 0
             report.journal_bytes = 0
             for _ in self._replay_journal():
                 yield
         self._sort_damages()
-        if self._records_lost and (self.report.damages or self.report.known):
-            self._replay.records_lost()
+        self._tell_lost(self._durable)
 
     # -- format and folders ------------------------------------------------------------------------
 
@@ -279,11 +277,10 @@ class Recovery:
                 told = 0
                 yield
         self._acked = {}
-        self._records_lost = self._records_lost or len(scan.damages) > 0
         for found in scan.damages:
             end = found.position + found.size
             damage = Damage(scan.path, found.position, found.size, found.what, found.records)
-            self._keep(damage, scan.data[found.position : end])
+            self._doubt(self._keep(damage, scan.data[found.position : end]))
 
     def _tell_acked(self, data: bytes, start: i64, end: i64) -> None:
         """Tell what is gone from a queue's chunks, and remember it for them."""
@@ -446,23 +443,37 @@ class Recovery:
     def _replay_file(self, scan: JournalScan) -> Iterator[None]:
         """Tell the records of one journal file."""
         records: i64 = 0
-        damages: i64 = 0
+        kept: i64 = 0
         while scan.next():
-            if len(scan.damages) > damages:
-                damages = len(scan.damages)
-                self._records_lost = True
-            if self._records_lost:
-                self._records_lost = False
-                self._replay.records_lost()
+            if len(scan.damages) > kept:
+                kept = self._keep_found(scan, kept)
+            if self._doubtful:
+                self._tell_lost(scan.durable)
             self._tell(scan)
             records += 1
             if records % SLICE_MESSAGES == 0:
                 yield
         self.report.records += records
-        self._records_lost = self._records_lost or len(scan.damages) > damages
-        for damage in scan.damages:
+        self._keep_found(scan, kept)
+
+    def _keep_found(self, scan: JournalScan, first: i64) -> i64:
+        """Keep the damaged places of a journal file from one on; return how many there are."""
+        for damage in scan.damages[first:]:
             end = damage.position + damage.size
-            self._keep(damage, scan.data[damage.position : end])
+            self._doubt(self._keep(damage, scan.data[damage.position : end]))
+        return len(scan.damages)
+
+    def _doubt(self, damage: Damage) -> None:
+        """Note a damaged place, unless an earlier start did: it has told what is lost by it."""
+        if not damage.known:
+            self._doubtful.append(damage)
+
+    def _tell_lost(self, durable: i64) -> None:
+        """Tell of damaged places whose groups are known to have been durable by now."""
+        waiting = [damage for damage in self._doubtful if damage.group > durable]
+        if len(waiting) < len(self._doubtful):
+            self._doubtful = waiting
+            self._replay.records_lost()
 
     def _tell(self, scan: JournalScan) -> None:
         """Tell one record."""
@@ -485,13 +496,17 @@ class Recovery:
 
     # -- damage ------------------------------------------------------------------------------------
 
-    def _keep(self, damage: Damage, data: bytes) -> None:
-        """Note damage and keep a copy of its bytes; of missing ones an empty file tells."""
+    def _keep(self, damage: Damage, data: bytes) -> Damage:
+        """Note damage and keep a copy of its bytes; of missing ones an empty file tells.
+
+        Return it as it was noted first.
+        """
         for found in self._found:
             if found.path == damage.path and found.position == damage.position:
-                return
+                return found
         quarantine_at_start(self._disk, damage, data)
         self._found.append(damage)
+        return damage
 
     def _sort_damages(self) -> None:
         """Tell torn groups from damaged ones, and what is new from what was reported before."""
