@@ -58,6 +58,7 @@ def test_a_queue_is_shown_with_its_messages(api: Api, channel: Channel) -> None:
         "messages": 3,
         "messages_ready": 2,
         "messages_unacknowledged": 1,
+        "messages_delayed": 0,
         "messages_retained": 0,
         "message_bytes": 9 + 3 * PROPERTIES_BYTES,
         "message_bytes_ready": 4 + 2 * PROPERTIES_BYTES,

@@ -31,6 +31,8 @@ _COUNTS: Final = (
     "x-deduplication-window-age",
     "x-retain-acked-bytes",
     "x-staging-batch",
+    "x-delayed-retry-min",
+    "x-delayed-retry-max",
 )
 _STRINGS: Final = (
     "x-dead-letter-exchange",
@@ -46,14 +48,18 @@ _STRINGS: Final = (
     "x-retain-acked",
     "x-staging-sink",
     "x-staging-destination",
+    "x-delayed-retry-type",
 )
 #: Times in ms, which have a longest.
-_TIMES: Final = ("x-expires", "x-message-ttl")
+_TIMES: Final = ("x-expires", "x-message-ttl", "x-delayed-retry-min", "x-delayed-retry-max")
 
 _OVERFLOWS: Final = ("drop-head", "reject-publish", "reject-publish-dlx")
 
 #: How long a deduplicating queue knows a value: for its window, or while its message is queued.
 DEDUPLICATION_SCOPES: Final = ("window", "queued")
+
+#: Which messages that come back a queue delays, as RabbitMQ 4.3 calls them.
+DELAYED_RETRY_TYPES: Final = ("disabled", "all", "failed", "returned")
 
 #: Arguments that RabbitMQ refuses for a queue of the type, because the type has no such thing.
 #: What it refuses and this broker can do, such as a delivery limit of a classic queue, is fine;
@@ -87,6 +93,7 @@ _NOT_OF_TYPE: Final = {
         "x-delivery-limit",
         "x-deduplication-header",
         "x-deduplication-scope",
+        "x-delayed-retry-type",
         "x-retain-acked",
         "x-retain-acked-bytes",
         "x-staging-sink",
@@ -107,6 +114,7 @@ _NOT_OF_STAGING: Final = (
     "x-delivery-limit",
     "x-deduplication-header",
     "x-deduplication-scope",
+    "x-delayed-retry-type",
     "x-retain-acked",
     "x-retain-acked-bytes",
 )
@@ -131,6 +139,9 @@ _COMPARED: Final = (
     "x-deduplication-scope",
     "x-deduplication-window-size",
     "x-deduplication-window-age",
+    "x-delayed-retry-type",
+    "x-delayed-retry-min",
+    "x-delayed-retry-max",
     "x-retain-acked",
     "x-retain-acked-bytes",
     "x-staging-sink",
@@ -251,6 +262,9 @@ def _check_choices(arguments: Arguments, where: str) -> None:
     scope = arguments.get("x-deduplication-scope")
     if isinstance(scope, str) and scope not in DEDUPLICATION_SCOPES:
         raise _invalid("x-deduplication-scope", where, "it is 'window' or 'queued'")
+    retry = arguments.get("x-delayed-retry-type")
+    if isinstance(retry, str) and retry not in DELAYED_RETRY_TYPES:
+        raise _invalid("x-delayed-retry-type", where, "it is disabled, all, failed or returned")
     single = arguments.get("x-single-active-consumer", False)
     if not isinstance(single, bool):
         raise _invalid(

@@ -256,6 +256,6 @@ class Browser(Queue):
         """Hear that the consumer can take more."""
         self.mark()
 
-    def requeue(self, sequence: i64, message: Message, count: i64) -> None:
+    def requeue(self, sequence: i64, message: Message, count: i64, failed: bool = False) -> None:
         """Hear that the consumer can take more; the message never left its queue."""
         self.mark()

@@ -128,6 +128,10 @@ class BrokerCheckpoint(CheckpointSource):
             for window in queue.deduplication.definitions(queue_id):
                 out.define("deduplication", window)
                 yield
+        if isinstance(queue, ClassicQueue) and queue.retries is not None:
+            for retry in queue.retries.definitions():
+                out.define("retry", retry)
+                yield
         if isinstance(queue, ClassicQueue) and queue.queued_keys is not None:
             for keys in queue.queued_keys.definitions(queue_id):
                 out.define("deduplication", keys)

@@ -37,6 +37,7 @@ from leveret.broker.queue_settings import DROP_HEAD, REJECT_PUBLISH_DLX
 from leveret.broker.ready import Ready
 from leveret.broker.refill import refill
 from leveret.broker.retained import KEPT, Retained, retention_of
+from leveret.broker.retries import Retries
 from leveret.broker.source import NOTHING, Returned, sequence_of
 from leveret.broker.staging import staging_of
 from leveret.broker.timers import NO_DEADLINE
@@ -85,6 +86,8 @@ class ClassicQueue(ChunkedQueue):
         #: The keys of what is in the queue, where those alone are not taken again.
         self.queued_keys: QueuedKeys | None = None
         self.retained: Retained | None = None
+        #: What came back and waits before it is handed out again, once anything does.
+        self.retries: Retries | None = None
         #: What makes it a staging queue, if it is one.
         self.staging = staging_of(self, arguments)
         self.hidden = self.staging is not None
@@ -162,6 +165,14 @@ class ClassicQueue(ChunkedQueue):
     def ready_bytes(self) -> i64:
         """Return the bytes of the messages that wait."""
         return self.bytes_ready
+
+    def retry_count(self) -> i64:
+        """Return how many messages came back and wait for their next try."""
+        return len(self.retries.parked) if self.retries is not None else 0
+
+    def retry_bytes(self) -> i64:
+        """Return the bytes of these."""
+        return self.retries.size if self.retries is not None else 0
 
     def retained_count(self) -> i64:
         """Return how many acked messages are kept."""
@@ -359,11 +370,14 @@ class ClassicQueue(ChunkedQueue):
             return False
         ready = self.ready
         turns = self.turns
+        retries = self.retries
         handed: i64 = 0
         while handed < limit:
             sequence = ready.first()
             if sequence == NOTHING:
                 return False
+            if retries is not None and retries.holds_back(sequence):
+                continue
             consumer = turns.next()
             if consumer is None:
                 return False
@@ -395,7 +409,7 @@ class ClassicQueue(ChunkedQueue):
             self.expire(self.turn.now_ms, self.ready.count())
             while self.shrinks:
                 self._shrink()
-        sequence = self.expiry.first_alive() if self.expiry else self.ready.first_at_once()
+        sequence = self._first_to_get()
         if sequence == NOTHING:
             return None
         message = self.take(sequence)
@@ -408,6 +422,14 @@ class ClassicQueue(ChunkedQueue):
         if self.taken_count != 0:
             self.redelivered += 1
         return message
+
+    def _first_to_get(self) -> i64:
+        """Return the sequence of what is next, alive and due, or NOTHING."""
+        retries = self.retries
+        while True:
+            sequence = self.expiry.first_alive() if self.expiry else self.ready.first_at_once()
+            if sequence == NOTHING or retries is None or not retries.holds_back(sequence):
+                return sequence
 
     def _hold(self, sequence: i64, message: Message, count: i64) -> None:
         """Count a message as handed out and not acked; a checkpoint must find persistent ones."""
@@ -483,7 +505,7 @@ class ClassicQueue(ChunkedQueue):
         self._take_back(sequence, message)
         self._die(sequence, message, max(count, 0), REJECTED)
 
-    def requeue(self, sequence: i64, message: Message, count: i64) -> None:
+    def requeue(self, sequence: i64, message: Message, count: i64, failed: bool = False) -> None:
         """Take a message back at its old place, unless it came back too often (behaviour 63)."""
         if self.deleted:
             return
@@ -497,7 +519,18 @@ class ClassicQueue(ChunkedQueue):
             self.turn.journal.requeue(self.queue_id, sequence, count + 1)
         if (sequence & self.turn.event_mask) == 0:
             self.tell(REQUEUED, sequence, message, count + 1)
-        self._put_back(Returned(sequence, message, count + 1))
+        item = Returned(sequence, message, count + 1)
+        delay_ms = self.settings.retry_delay_ms(count + 1, failed)
+        if delay_ms == 0:
+            self._put_back(item)
+            return
+        if self.retries is None:
+            self.retries = Retries(self)
+        self.retries.delay(item, delay_ms)
+
+    def retry(self, item: Returned) -> None:
+        """Let a message wait for a consumer again whose delay is over."""
+        self._put_back(item)
 
     def _put_back(self, item: Returned) -> None:
         """Let a message wait again at its old place."""
@@ -554,6 +587,8 @@ class ClassicQueue(ChunkedQueue):
             self._forget_keys_of_ready(self.queued_keys)
         self._let_go_of_ready()
         self._clear_ready()
+        if self.retries is not None:
+            dropped += self.retries.purge()
         return dropped
 
     def _forget_keys_of_ready(self, keys: QueuedKeys) -> None:
@@ -606,6 +641,10 @@ class ClassicQueue(ChunkedQueue):
         self._clear_ready()
         self.turn.held_bytes -= self.unacked_bytes
         self.turn.held_messages -= self.unacked_count
+        if self.retries is not None:
+            self.turn.held_bytes -= self.retries.size
+            self.turn.held_messages -= len(self.retries.parked)
+            self.retries.clear()
         self.out.clear()
         self.stored.clear()
         if self.retained is not None:
@@ -658,6 +697,12 @@ class ClassicQueue(ChunkedQueue):
         self.shrinks = self.bounded and self._over()
         if self.shrinks:
             self.mark()
+
+    def restore_retries(self, times: dict[i64, i64]) -> None:
+        """Go on with the delays of what came back before the start; behind `restore`."""
+        if times:
+            self.retries = Retries(self)
+            self.retries.restore(times)
 
     def restore_pages(self, restored: list[Page], counts: dict[i64, i64]) -> None:
         """Add what waits on the disk since before the start; `restore` comes after it."""

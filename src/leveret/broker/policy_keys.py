@@ -14,7 +14,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from leveret.broker.arguments import DEDUPLICATION_SCOPES, Arguments, is_age, is_int
+from leveret.broker.arguments import (
+    DEDUPLICATION_SCOPES,
+    DELAYED_RETRY_TYPES,
+    Arguments,
+    is_age,
+    is_int,
+)
 from leveret.errors import PreconditionFailed
 from leveret.limits import DEDUPLICATION_KEYS_MAX, SHORT_STRING_BYTES_MAX, TTL_MS_MAX
 
@@ -39,6 +45,8 @@ _NUMBERS: Final[dict[str, tuple[int, int, str]]] = {
     "consumer-disconnected-timeout": (0, NUMBER_MAX, "consumer disconnected timeout"),
     "deduplication-window-size": (1, DEDUPLICATION_KEYS_MAX, "deduplication window size"),
     "deduplication-window-age": (1, NUMBER_MAX, "deduplication window age"),
+    "delayed-retry-min": (0, TTL_MS_MAX, "delay of a retry"),
+    "delayed-retry-max": (0, TTL_MS_MAX, "delay of a retry"),
     "retain-acked-bytes": (0, NUMBER_MAX, "size of retained messages"),
     "stream-max-segment-size-bytes": (0, _SEGMENT_BYTES_MAX, "segment size"),
     "stream-filter-size-bytes": (16, 255, "filter size"),
@@ -52,6 +60,7 @@ _NUMBERS: Final[dict[str, tuple[int, int, str]]] = {
 _WORDS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     "overflow": (("drop-head", "reject-publish", "reject-publish-dlx"), "overflow value"),
     "dead-letter-strategy": (("at-most-once", "at-least-once"), "dead letter strategy"),
+    "delayed-retry-type": (DELAYED_RETRY_TYPES, "delayed retry type"),
     "deduplication-scope": (DEDUPLICATION_SCOPES, "deduplication scope"),
     "queue-mode": (("default", "lazy"), "queue-mode value"),
     "queue-leader-locator": (
@@ -144,6 +153,9 @@ _UNSUPPORTED: Final[dict[str, tuple[str, ...]]] = {
         "max-in-memory-bytes",
         "overflow",
         "delivery-limit",
+        "delayed-retry-type",
+        "delayed-retry-min",
+        "delayed-retry-max",
         "deduplication-header",
         "deduplication-scope",
         "deduplication-window-size",

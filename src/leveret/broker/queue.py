@@ -123,6 +123,14 @@ class Queue(Dispatcher):
         """Return the bytes (bodies and properties) of the messages that wait."""
         raise RuntimeError("a queue type counts its bytes")
 
+    def retry_count(self) -> i64:
+        """Return how many messages came back and wait for their next try."""
+        return 0
+
+    def retry_bytes(self) -> i64:
+        """Return the bytes of these."""
+        return 0
+
     def retained_count(self) -> i64:
         """Return how many acked messages are kept to be put back."""
         return 0
@@ -183,8 +191,11 @@ class Queue(Dispatcher):
         """Let go of a delivered message that nobody wants; it may be dead-lettered."""
         raise RuntimeError("a queue type hears rejects")
 
-    def requeue(self, sequence: i64, message: Message, count: i64) -> None:
-        """Take back a delivered message at its old place; `count` is how often it went out."""
+    def requeue(self, sequence: i64, message: Message, count: i64, failed: bool = False) -> None:
+        """Take back a delivered message at its old place; `count` is how often it went out.
+
+        `failed` tells that it was rejected, or its channel ended, and not that it was given back.
+        """
         raise RuntimeError("a queue type takes messages back")
 
     def purge(self) -> i64:

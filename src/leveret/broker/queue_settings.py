@@ -14,7 +14,12 @@ from mypy_extensions import i64
 
 from leveret.broker.arguments import Arguments, age_seconds, int_argument
 from leveret.broker.deduplication import Deduplication, QueuedKeys
-from leveret.limits import DEDUPLICATION_KEYS, DELIVERY_LIMIT_QUORUM
+from leveret.limits import (
+    DEDUPLICATION_KEYS,
+    DELAYED_RETRY_MS,
+    DELIVERY_LIMIT_QUORUM,
+    TTL_MS_MAX,
+)
 
 #: What stands for a setting that is not there.
 UNSET: Final = -1
@@ -63,10 +68,25 @@ class QueueSettings:
         self.deduplication_queued = merged.get("x-deduplication-scope") == QUEUED
         self.deduplication_size: i64 = int_argument(merged, "x-deduplication-window-size")
         self.deduplication_age_ms: i64 = int_argument(merged, "x-deduplication-window-age")
+        #: What of that which comes back is delayed, and for how long.
+        self.retries_failed = merged.get("x-delayed-retry-type") in ("all", "failed")
+        self.retries_returned = merged.get("x-delayed-retry-type") in ("all", "returned")
+        self.retry_min_ms: i64 = int_argument(merged, "x-delayed-retry-min")
+        self.retry_max_ms: i64 = int_argument(merged, "x-delayed-retry-max")
         age = merged.get("x-retain-acked")
         #: How long after its publish an acked message is kept, and how much of that.
         self.retain_acked_ms: i64 = age_seconds(age) * 1000 if isinstance(age, str) else UNSET
         self.retain_acked_bytes: i64 = int_argument(merged, "x-retain-acked-bytes")
+
+    def retry_delay_ms(self, count: i64, failed: bool) -> i64:
+        """Return how long a message waits that came back for the `count`-th time; 0 for not."""
+        if not (self.retries_failed if failed else self.retries_returned):
+            return 0
+        least: i64 = DELAYED_RETRY_MS if self.retry_min_ms < 0 else self.retry_min_ms
+        most: i64 = TTL_MS_MAX if self.retry_max_ms < 0 else self.retry_max_ms
+        if least > 0 and count > most // least:
+            return most
+        return min(least * count, most)
 
     def retains(self) -> bool:
         """Tell whether acked messages are kept."""

@@ -65,6 +65,8 @@ class RestoredQueue:
         self.dead = RangeSet()
         #: How often messages in chunks came back, where the chunks do not say it.
         self.counts: dict[i64, i64] = {}
+        #: Until when messages that came back wait for their next try.
+        self.retries: dict[i64, i64] = {}
         #: How far the named consumers of a stream have come.
         self.offsets: dict[bytes, int] = {}
         #: Which of all streams of its name it is; empty where nothing told it.
@@ -174,6 +176,9 @@ class Restore(Replay):
             at: i64 = _number(definition, "id")
             self.keys.window_defined(at, definition.get("header"), definition.get("keys"))
             self.keys.queued_defined(at, definition.get("header"), definition.get("queued"))
+        elif kind == "retry":
+            queue = self._queue(_number(definition, "id"))
+            queue.retries[_number(definition, "sequence")] = _number(definition, "due_ms")
         elif kind == "redelivered":
             queue = self._queue(_number(definition, "id"))
             queue.redelivered_below = max(queue.redelivered_below, _number(definition, "below"))
@@ -508,6 +513,7 @@ class Restore(Replay):
             if isinstance(queue, ClassicQueue):
                 self.restored += queue.ready_count() - len(messages)
                 queue.redelivered_below = max(queue.redelivered_below, restored.redelivered_below)
+                queue.restore_retries(restored.retries)
                 if queue.deduplication is not None:
                     self.keys.give(queue.queue_id, queue.deduplication)
                 if queue.queued_keys is not None:

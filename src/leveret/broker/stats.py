@@ -47,6 +47,8 @@ class QueueStats:
         self.consumer_count: Final = len(queue.consumers)
         self.ready_count: Final = int(queue.ready_count())
         self.ready_bytes: Final = int(queue.ready_bytes())
+        self.retry_count: Final = int(queue.retry_count())
+        self.retry_bytes: Final = int(queue.retry_bytes())
         self.unacked_count: Final = int(queue.unacked_count)
         self.unacked_bytes: Final = int(queue.unacked_bytes)
         self.published: Final = int(queue.published)

@@ -441,7 +441,7 @@ class Stream(Queue):
         """A stream lets go of nothing; the credit returns."""
         self.ack(sequence, message)
 
-    def requeue(self, sequence: i64, message: Message, count: i64) -> None:
+    def requeue(self, sequence: i64, message: Message, count: i64, failed: bool = False) -> None:
         """A stream takes nothing back; the credit returns."""
         self.mark()
 

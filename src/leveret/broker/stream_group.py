@@ -173,7 +173,7 @@ class StreamGroup(Queue):
         """Hear that a message is done with: a stream lets go of nothing, but it comes no more."""
         self.ack(sequence, message)
 
-    def requeue(self, sequence: i64, message: Message, count: i64) -> None:
+    def requeue(self, sequence: i64, message: Message, count: i64, failed: bool = False) -> None:
         """Hear that a message was given back: the offset stays before it until it comes again."""
         if self.returned == NOTHING or sequence < self.returned:
             self.returned = sequence

@@ -47,6 +47,8 @@ BODY_NEXT: Final = 2
 ACK: Final = 0
 REQUEUE: Final = 1
 REJECT: Final = 2
+#: Rejected to be tried again: a requeue that counts as a failure.
+RETRY: Final = 3
 
 
 class TxPublish:
@@ -74,7 +76,7 @@ class TxSettle:
 
     def __init__(self, unacked: list[Unacked], outcome: i64) -> None:
         self.unacked = unacked
-        #: ACK, REQUEUE or REJECT.
+        #: ACK, REQUEUE, REJECT or RETRY.
         self.outcome: i64 = outcome
 
 
@@ -222,7 +224,9 @@ class Channel(Outlet):
         if outcome == ACK:
             self.let_go(settled)
         elif outcome == REQUEUE:
-            self.requeue(settled)
+            self.requeue(settled, False)
+        elif outcome == RETRY:
+            self.requeue(settled, True)
         else:
             for unacked in settled:
                 unacked.queue.reject(unacked.sequence, unacked.message, unacked.count)
@@ -234,10 +238,10 @@ class Channel(Outlet):
             unacked.queue.ack(unacked.sequence, unacked.message)
             self.credit(unacked)
 
-    def requeue(self, settled: list[Unacked]) -> None:
-        """Requeue deliveries that were taken off the list."""
+    def requeue(self, settled: list[Unacked], failed: bool) -> None:
+        """Requeue deliveries that were taken off the list; `failed` as `Queue.requeue` has it."""
         for unacked in settled:
-            unacked.queue.requeue(unacked.sequence, unacked.message, unacked.count)
+            unacked.queue.requeue(unacked.sequence, unacked.message, unacked.count, failed)
             self.credit(unacked)
 
     # -- confirms ---------------------------------------------------------------------------------
@@ -414,8 +418,8 @@ class Channel(Outlet):
                 queue.unsubscribe(consumer)
         if self.replies is not None:
             self.vhost.drop_queue(self.replies)
-        self.requeue(settled)
-        self.requeue(self.unacked.take_all())
+        self.requeue(settled, True)
+        self.requeue(self.unacked.take_all(), True)
         for consumer in consumers:
             queue = consumer.queue
             if not queue.deleted and queue.auto_delete and not queue.consumers:

@@ -26,6 +26,7 @@ IDENTITY: Final[dict[str, list[str]]] = {
     "exchange": ["vhost", "name"],
     "queue": ["id"],
     "redelivered": ["id"],
+    "retry": ["id", "sequence"],
     "stream_id": ["id"],
     # Each is a decision: those of batches that are not released yet are needed, too.
     "sink": ["vhost", "name", "batch"],

@@ -90,11 +90,11 @@ class Salvage(CheckpointSource):
         for queue_id in holdings.queues:
             highest = max(highest, int(queue_id))
         out.counter("queue_id", highest)
-        own = ("queue", "binding", "redelivered", "deduplication", "stream_id")
+        own = ("queue", "binding", "redelivered", "deduplication", "stream_id", "retry")
         for kind, definition in holdings.catalog.others_than(*own):
             out.define(kind, definition)
             yield
-        for kind, definition in holdings.catalog.all_of("redelivered", "deduplication"):
+        for kind, definition in holdings.catalog.all_of("redelivered", "deduplication", "retry"):
             own_of = self._own.setdefault(number(definition, "id"), [])
             own_of.append((kind, definition))
         for queue in holdings.living():

@@ -12,7 +12,7 @@ from leveret.broker.stream import TELL_STREAM_ID, Stream
 from leveret.broker.stream_group import READER_NAME, group_of
 from leveret.errors import NotAllowed, NotImplementedFault, PreconditionFailed, ResourceLocked
 from leveret.limits import CONSUMERS_PER_CHANNEL_MAX, UNACKED_PER_CHANNEL_MAX
-from leveret.session.channel import ACK, REJECT, REQUEUE, TX, Channel, TxSettle
+from leveret.session.channel import ACK, REJECT, REQUEUE, RETRY, TX, Channel, TxSettle
 from leveret.session.commands.queue import queue_name
 from leveret.session.commands.super_stream import is_super_name, read_super
 from leveret.session.own_headers import own_headers
@@ -48,7 +48,7 @@ def handle_basic(channel: Channel, method: Method) -> bool:
         outcome = REQUEUE if method.requeue else REJECT
         _settle(channel, method.delivery_tag, method.multiple, outcome)
     elif isinstance(method, BasicReject):
-        _settle(channel, method.delivery_tag, False, REQUEUE if method.requeue else REJECT)
+        _settle(channel, method.delivery_tag, False, RETRY if method.requeue else REJECT)
     elif isinstance(method, BasicGet):
         _get(channel, method)
     elif isinstance(method, BasicConsume):
@@ -224,6 +224,6 @@ def _recover(channel: Channel, method: BasicRecover | BasicRecoverAsync) -> None
     if not method.requeue:
         raise NotImplementedFault("requeue=false")
     channel.connection.turn.changes += 1
-    channel.requeue(channel.unacked.take_all())
+    channel.requeue(channel.unacked.take_all(), False)
     if isinstance(method, BasicRecover):
         channel.connection.send(channel.number, BasicRecoverOk())
