@@ -8,6 +8,7 @@
     error N VERB PLACE  the same call fails with EIO
     kill N VERB PLACE   the process is killed at the entry of that call
     clock N         the N-th look at the clock, wherever it is
+    recovery N      the N-th listing of a folder, which the recovery begins with
     room N          the N-th look at the room on the disk, which a thread takes
     timer N         what is due N ms after the start
     parts N         nothing by itself: a queue `broken`, bound to `amq.fanout`, that takes no
@@ -125,6 +126,9 @@ class BrokenNode(Node):
     def disk(self, real: RealDisk) -> Disk:
         if self.kind == "room":
             return _Room(real, self.countdown)
+        if self.kind == "recovery":
+            self.countdown.armed = True
+            return _Folders(real, self.countdown)
         if self.kind not in ("disk", "error", "kill"):
             return real
         self.faulty = FaultyDisk(real)
@@ -228,6 +232,18 @@ class _Room(FaultyDisk):
     def free(self) -> int:
         self._looks.count()
         return super().free()
+
+
+class _Folders(FaultyDisk):
+    """A disk one listing of which raises."""
+
+    def __init__(self, disk: Disk, looks: Countdown) -> None:
+        super().__init__(disk)
+        self._looks = looks
+
+    def list(self, path: str) -> list[str]:
+        self._looks.count()
+        return super().list(path)
 
 
 def _raise() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 import raw
 from broken_broker import BUG, broken
-from broker_process import BrokerProcess
+from broker_process import BrokerProcess, BrokerProcessError
 from brokers import need_own_broker
 from http_api import Api
 from leveret.app import INTERNAL_ERROR
@@ -64,6 +64,23 @@ def confirmed_until_the_end(uri: str) -> int:
         except (raw.Closed, ConnectionError):
             return number
     raise AssertionError("nothing stopped the broker")
+
+
+def test_what_nobody_expected_in_the_recovery_ends_the_start(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data", settings=SHORT) as good:
+        with raw.connect(good.uri) as connection:
+            connection.open_channel(1)
+            connection.declare(1, "q", durable=True)
+        assert good.terminate() == 0
+    broker = broken(tmp_path / "data", SHORT, "recovery", 3)
+    with pytest.raises(BrokerProcessError, match="internal error, the broker stops"):
+        broker.start()
+    assert broker.wait(raw.SECONDS_MAX) == INTERNAL_ERROR
+    with BrokerProcess(tmp_path / "data", settings=SHORT) as good:
+        with raw.connect(good.uri) as connection:
+            connection.open_channel(1)
+            connection.call(1, "queue.declare", queue="q", passive=True)
+        assert good.terminate() == 0
 
 
 @pytest.fixture

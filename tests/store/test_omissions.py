@@ -53,7 +53,7 @@ def filled() -> Node:
     node.broker.users.set_topic_permission("other", "/", "amq.topic", ".*", "")
     node.broker.add_vhost("empty")
     peer = node.connect()
-    fill(node, peer_declares=True)
+    fill(node)
     node.take_checkpoint()
     node.vhost.set_policy(make_policy("late", "^none$", {"max-length": 5}, 0, "queues", False))
     node.broker.parameters.set_global("late", 1)
@@ -68,10 +68,9 @@ def filled() -> Node:
     return node
 
 
-def fill(node: Node, *, peer_declares: bool) -> None:
+def fill(node: Node) -> None:
     """Declare a queue and a stream and publish to them."""
     peer = node.connect()
-    assert peer_declares
     peer.declare("q")
     peer.declare("s", arguments={"x-queue-type": "stream"})
     peer.call(1, "exchange.declare", exchange="x", type="fanout", durable=True)
@@ -130,6 +129,15 @@ def test_whatever_a_snapshot_leaves_out_is_told_and_salvaged() -> None:
         if source.left > 0:
             break
     assert items > 20
+
+
+def test_a_snapshot_that_was_not_completed_is_named_and_is_no_damage() -> None:
+    node = filled()
+    node.step_checkpoint(1)
+    node.step_checkpoint(1)
+    survey = surveyed(node.image())
+    assert [found.path for found in survey.torn] == ["state/0000000000000002.new"]
+    assert survey.damages == []
 
 
 def test_a_directory_of_an_earlier_release_that_lost_a_queue_is_not_called_whole() -> None:

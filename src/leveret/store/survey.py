@@ -173,6 +173,10 @@ class Survey:
         """Look at all snapshots, newest first, and tell the newest whole one."""
         names = paths_in(self.disk, STATE_DIR)
         paths = [path for path in names if state_generation(path.rpartition("/")[2]) >= 0]
+        for path in names:
+            if path.endswith(".new"):
+                what = "a snapshot that its checkpoint did not complete; the one before it counts"
+                self.torn.append(Damage(path, 0, self._size_of(path), what, 0))
         for path in reversed(paths):
             scan = self._scan_snapshot(path)
             report = self._report(path, "state", len(scan.data))
