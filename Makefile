@@ -119,7 +119,8 @@ clean: ## remove what the targets made
 
 # Tests and jobs start a JVM again and again: sooner with its classes at hand (170 MB, once).
 .venv/.classes: .venv/.spark .venv/.built
-	@tools/phase ".venv: keeping the classes of Spark's JVM" .venv/bin/python -m leveret.spark.class_data > .venv/classes.log 2>&1 || \
+	@echo ".venv: keeping the classes of Spark's JVM"
+	@.venv/bin/python -m leveret.spark.class_data > .venv/classes.log 2>&1 || \
 		echo ".venv: this Java keeps none (.venv/classes.log): Spark starts slower, and works"
 	@touch $@
 

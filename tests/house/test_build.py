@@ -17,7 +17,13 @@ from leveret.wire.buffer import COMPILED
 #: Modules that are compiled in a compiled build, one of each compiled room that has modules.
 ROOMS = ("wire", "routing", "store", "broker", "session")
 GROUND_FLOOR = ("message", "clock", "limits", "errors", "chunk")
-INTERPRETED = ("leveret.wire.buffer", "leveret.wire.generate", "leveret.store.disk")
+INTERPRETED = (
+    "leveret.wire.buffer",
+    "leveret.wire.generate",
+    "leveret.wire.generate_properties",
+    "leveret.wire.spec",
+    "leveret.store.disk",
+)
 INTERPRETED_FOLDERS = ("leveret.store.disks.",)
 
 

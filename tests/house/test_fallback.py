@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import shutil
 from pathlib import Path
 from types import ModuleType
 
@@ -44,6 +45,54 @@ def compile_into(folder: Path, build: ModuleType, sources: dict[str, str]) -> li
 def _no_wishes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LEVERET_REQUIRE_COMPILED", raising=False)
     monkeypatch.delenv("LEVERET_PURE", raising=False)
+
+
+#: A compiler that notes what it is asked, and refuses what a pattern of the shell says.
+COMPILER = """#!/bin/sh
+echo "$*" >> {log}
+for argument; do
+  case $argument in {refused}) exit 1 ;; esac
+done
+exec gcc "$@"
+"""
+
+
+def compile_with(
+    folder: Path, build: ModuleType, patch: pytest.MonkeyPatch, refused: str
+) -> tuple[list[str], list[str]]:
+    """Compile with that compiler; return the modules that are left and what it was asked."""
+    compiler, log = folder / "cc", folder / "log"
+    compiler.write_text(COMPILER.format(log=log, refused=refused))
+    compiler.chmod(0o755)
+    patch.setenv("CC", str(compiler))
+    found = compile_into(folder, build, {"good": GOOD})
+    return found, [line for line in log.read_text().splitlines() if "good" in line]
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="gcc divides its work by make")
+def test_all_processors_compile(
+    tmp_path: Path, build: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, asked = compile_with(tmp_path, build, monkeypatch, "-nothing")
+    assert found == ["good"]
+    assert all("-flto=" in line for line in asked)
+
+
+def test_a_compiler_that_cannot_divide_its_work_compiles_as_well(
+    tmp_path: Path, build: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, asked = compile_with(tmp_path, build, monkeypatch, "-flto=*")
+    assert found == ["good"]
+    assert asked
+    assert not any("-flto" in line for line in asked)
+
+
+def test_c_is_made_lighter_and_says_the_same(build: ModuleType) -> None:
+    text = b'char CPyDef_x_____top_level__(void) {\n\t  return f(" a  b");\n}\nint g(void)\n'
+    assert build.lighten(text) == (
+        b"__attribute__((cold)) char CPyDef_x_____top_level__(void) {\n"
+        b'return f(" a  b");\n}\nint g(void)\n'
+    )
 
 
 def test_what_compiles_is_compiled(tmp_path: Path, build: ModuleType) -> None:

@@ -1,6 +1,7 @@
 """The part of `generate.py` that writes `basic_properties.py`: a class and two unrolled walks.
 
-Like all of the generator it is text in, text out, and imported by nothing that runs a broker.
+Like all of the generator it is text in, text out, and imported by nothing that runs a broker, so it
+stays uncompiled.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 `generate.py` turns it into `methods/` and `basic_properties.py`; tests derive their cases from it.
 It is the specification with RabbitMQ's additions (exchange.bind, basic.nack, confirm,
 connection.blocked, connection.update-secret) and the class access of 0-8, which old clients send.
-It is data only: nothing here reads or writes bytes, and nothing on a hot path imports it.
+It is data only: nothing here reads or writes bytes, and nothing that runs a broker imports it, so
+it stays uncompiled.
 
 A field is written `name:kind` or `name:kind=default`; a field named `-` is reserved: written as
 zero or empty, skipped when read, no attribute of the method.  A name ends in `_` where Python or
