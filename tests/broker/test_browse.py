@@ -161,7 +161,8 @@ def test_by_all_of_them(owner: Peer) -> None:
 @pytest.mark.parametrize(
     "wanted",
     [
-        1, "all", [], {"offset": 1}, {"position": "1"}, {"position": True}, {"routing-key": 1},
+        1, "all", [], {"offset": 1}, {"position": "1"}, {"position": 2**53}, {"position": True},
+        {"routing-key": 1},
         {"headers": "x"}, {"headers": {"x-match": "most"}},
     ],
 )  # fmt: skip

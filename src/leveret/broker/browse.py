@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from leveret.broker.classic import ClassicQueue
+from leveret.broker.policy_keys import NUMBER_MAX
 from leveret.broker.queue import Queue
 from leveret.broker.source import NOTHING, Returned
 from leveret.errors import PreconditionFailed
@@ -83,6 +84,8 @@ def browse_filter(value: object, where: str) -> BrowseFilter:
     position = value.get("position", 0)
     if not isinstance(position, int) or isinstance(position, bool):
         raise _invalid(where, "its position is an integer")
+    if abs(position) > NUMBER_MAX:
+        raise _invalid(where, f"its position is too great: use -{NUMBER_MAX} to {NUMBER_MAX}")
     routing_key = value.get("routing-key")
     if routing_key is not None and not isinstance(routing_key, str):
         raise _invalid(where, "its routing-key is text")
