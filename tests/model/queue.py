@@ -68,9 +68,9 @@ class Message:
         return int(self.headers.get("x-delay", 0))
 
     def after_delay(self) -> Message:
-        """The message when its delay is over: it is not delayed again, and BCC is forgotten."""
+        """The message when its delay is over: it is not delayed again; BCC counts once more."""
         headers = {**self.headers, "x-delay": -self.delay_ms}
-        return replace(self, properties={**self.properties, "headers": headers}, hidden=())
+        return replace(self, properties={**self.properties, "headers": headers})
 
     @property
     def expiration_ms(self) -> int | None:

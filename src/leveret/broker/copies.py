@@ -1,7 +1,8 @@
 """The headers CC and BCC: more routing keys of a message (behaviour 23).
 
 A message goes wherever its routing key, or one of these, leads, once to each queue.  BCC is taken
-out before the message is stored; CC stays.  The property bytes are searched, not decoded.
+out before the message is stored, but where it is to be routed again (`keeps_bcc`); CC stays.  The
+property bytes are searched, not decoded.
 
 Source: RabbitMQ's sender-selected distribution.  RabbitMQ skips what is no string in such an
 array; here it is refused, because a copy that nobody gets is a mistake.
@@ -71,7 +72,15 @@ def copy_keys(properties: bytes) -> list[str]:
 
 def carbon_copies(headers: dict[str, object]) -> list[str]:
     """Return the keys in the CC of a message that was taken; what is no text is passed over."""
-    copies = headers.get("CC")
+    return _keys_of(headers.get("CC"))
+
+
+def blind_copies(headers: dict[str, object]) -> list[str]:
+    """Return the keys in the BCC of a message that kept it because it is to be routed again."""
+    return _keys_of(headers.get("BCC"))
+
+
+def _keys_of(copies: object) -> list[str]:
     if not isinstance(copies, list):
         return []
     return [key for key in copies if isinstance(key, str)]

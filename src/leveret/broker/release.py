@@ -114,6 +114,14 @@ def unstaged(message: Message, route: StagedRoute, now_ms: i64) -> Message:
     )
 
 
+def _are_routed_again(queues: list[Queue]) -> bool:
+    """Tell whether all of them hand a message to their exchange again, where BCC counts."""
+    for queue in queues:
+        if not queue.keeps_bcc:
+            return False
+    return bool(queues)
+
+
 def copies_of(properties: bytes) -> list[str]:
     """Return the keys of CC and BCC; they were checked when the message was staged."""
     if find_property(properties, HEADERS) < 0 or special_headers(properties) & COPIES == 0:
@@ -232,7 +240,7 @@ class Release(SpillWaiter):
         letter = unstaged(message, route, vhost.turn.now_ms)
         copies = copies_of(letter.properties)
         targets = self._routes.queues(route, letter, copies)
-        if copies:
+        if copies and not _are_routed_again(targets):
             letter = _with_properties(letter, without_bcc(letter.properties))
         reached = is_reached(targets)
         released = letter

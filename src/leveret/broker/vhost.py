@@ -14,7 +14,7 @@ from leveret.broker.arguments import Arguments
 from leveret.broker.binding import Binding
 from leveret.broker.chunked import ChunkedQueue
 from leveret.broker.classic import ClassicQueue
-from leveret.broker.copies import carbon_copies
+from leveret.broker.copies import blind_copies, carbon_copies
 from leveret.broker.delayed import DelayedMessages
 from leveret.broker.exchange import Exchange, Routing
 from leveret.broker.queue import DROP, REFUSE, TAKE, Queue
@@ -114,7 +114,8 @@ class Vhost(VhostQueues):
     def destinations(self, exchange: Exchange, message: Message) -> list[Queue]:
         """Return where a message of the broker's own goes from `exchange`."""
         key = message.address.routing_key.decode("utf-8", "surrogateescape")
-        copies = carbon_copies(property_headers(message.properties) or {})
+        headers = property_headers(message.properties) or {}
+        copies = carbon_copies(headers) + blind_copies(headers)
         return self.route_copies(exchange, key, copies, message.properties).queues
 
     # -- messages ---------------------------------------------------------------------------------

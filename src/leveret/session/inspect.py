@@ -45,10 +45,14 @@ _ASKS: Final = bytes((len(REPLY_NAME),)) + REPLY_NAME.encode()
 class Inspected:
     """What is different with a message: the properties to keep, and more keys to route by.
 
-    `numbered` tells that its publisher gave it a number.
+    `numbered` tells that its publisher gave it a number; `whole` is `properties` with BCC, for who
+    routes the message later.
     """
 
-    def __init__(self, properties: bytes, more_keys: list[str], numbered: bool) -> None:
+    def __init__(
+        self, properties: bytes, more_keys: list[str], numbered: bool, whole: bytes
+    ) -> None:
+        self.whole: Final = whole
         self.properties: Final = properties
         self.more_keys: Final = more_keys
         self.numbered: Final = numbered
@@ -64,11 +68,11 @@ def inspect(channel: Channel, properties: bytes) -> Inspected | None:
     kept = _inspect_plain(channel, properties)
     special = special_headers(properties) if properties[0] & _HEADERS else 0
     if special == 0:
-        return None if kept is properties else Inspected(kept, [], False)
+        return None if kept is properties else Inspected(kept, [], False, kept)
     numbered = special & NUMBERED != 0 and read_numbered(properties) is not None
     if special & COPIES == 0:
-        return Inspected(kept, [], numbered)
-    return Inspected(without_bcc(kept), copy_keys(kept), numbered)
+        return Inspected(kept, [], numbered, kept)
+    return Inspected(without_bcc(kept), copy_keys(kept), numbered, kept)
 
 
 def judge(channel: Channel, properties: bytes) -> Inspected:
@@ -79,7 +83,7 @@ def judge(channel: Channel, properties: bytes) -> Inspected:
     kept = _inspect_plain(channel, properties)
     special = special_headers(properties) if properties[0] & _HEADERS else 0
     numbered = special & NUMBERED != 0 and read_numbered(properties) is not None
-    return Inspected(kept, copy_keys(kept) if special & COPIES else [], numbered)
+    return Inspected(kept, copy_keys(kept) if special & COPIES else [], numbered, kept)
 
 
 def _inspect_plain(channel: Channel, properties: bytes) -> bytes:
