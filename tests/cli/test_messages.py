@@ -139,6 +139,20 @@ def test_failures_have_codes_and_no_traceback(
     assert b"Traceback" not in result.stderr
 
 
+def test_an_argument_that_no_queue_takes_is_named(leveret: Command) -> None:
+    told = leveret("declare", "queue", "typed", "-a", "x-mesage-ttl=1", "-a", "x-own=1")
+    assert told.returncode == 0
+    assert told.stderr == b"leveret: no queue takes 'x-mesage-ttl'; did you mean x-message-ttl?\n"
+
+
+def test_a_broker_without_tls_is_no_missing_broker(leveret: Command) -> None:
+    uri = leveret.broker.uri.replace("amqp://", "amqps://")
+    refused = leveret("get", "q", "--uri", uri)
+    assert refused.returncode == exits.PROTOCOL
+    assert b"no TLS with 127.0.0.1:" in refused.stderr
+    assert b"amqp:// is without TLS" in refused.stderr
+
+
 def test_a_queue_that_differs_is_refused(leveret: Command, queue: str) -> None:
     assert leveret("declare", "queue", queue).returncode == 0
     refused = leveret("declare", "queue", queue, "--transient")

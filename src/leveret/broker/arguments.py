@@ -50,6 +50,19 @@ _STRINGS: Final = (
     "x-staging-destination",
     "x-delayed-retry-type",
 )
+#: All that queues here know; others are kept and have no effect.
+KNOWN: Final = (
+    *_COUNTS,
+    *_STRINGS,
+    "x-single-active-consumer",
+    "x-queue-version",
+    "x-max-in-memory-length",
+    "x-max-in-memory-bytes",
+    "x-initial-cluster-size",
+    "x-quorum-initial-group-size",
+    "x-staging-destination",
+)
+
 #: Times in ms, which have a longest.
 _TIMES: Final = ("x-expires", "x-message-ttl", "x-delayed-retry-min", "x-delayed-retry-max")
 

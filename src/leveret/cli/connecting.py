@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -33,6 +34,10 @@ def open_channel(uri: str) -> Iterator[tuple[Connection, Channel]]:
     with failures():
         try:
             connection = connect(parameters, connection_name="leveret")
+        except ssl.SSLError as error:
+            where = f"{parameters.host}:{parameters.port}"
+            text = f"no TLS with {where}: {error.reason or error}; amqp:// is without TLS"
+            raise exits.Failure(text, exits.PROTOCOL) from None
         except OSError as error:
             text = f"cannot connect to {parameters.host}:{parameters.port}: {error}"
             raise exits.Failure(text, exits.UNAVAILABLE) from None

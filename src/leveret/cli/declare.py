@@ -5,11 +5,19 @@ Declaring what is there already, and the same, changes nothing and succeeds.
 
 from __future__ import annotations
 
-from typing import Annotated
+import difflib
+from typing import Annotated, Final
 
 import typer
 
 from leveret.cli import options
+
+#: Arguments of queues that other parts or brokers know, beside those of `broker.arguments`.
+_KNOWN_TO_OTHERS: Final = (
+    "x-super-stream-partitions",
+    "x-stream-filter-size-bytes",
+    "x-queue-master-locator",
+)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Its name.")]
 Transient = Annotated[
@@ -165,6 +173,21 @@ def _declare_queue(
             name, durable=durable, auto_delete=auto_delete, arguments=arguments
         )
     typer.echo(declared.queue)
+    for key in arguments:
+        _tell_near(key)
+
+
+def _tell_near(key: str) -> None:
+    """Tell of an argument that no queue takes and that looks like one that queues take.
+
+    Brokers keep an argument that they do not know, without effect and without a word.
+    """
+    from leveret.broker.arguments import KNOWN
+
+    known = (*KNOWN, *_KNOWN_TO_OTHERS)
+    near = difflib.get_close_matches(key, known, 1, 0.8) if key not in known else []
+    if near:
+        typer.echo(f"leveret: no queue takes {key!r}; did you mean {near[0]}?", err=True)
 
 
 def app() -> typer.Typer:
