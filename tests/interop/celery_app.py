@@ -1,6 +1,7 @@
 """The tasks that Celery's workers run in `test_celery`; `app` is what `celery -A` finds.
 
-A worker is told its configuration by the environment; the tests make apps of the same tasks.
+A worker is told by the environment its configuration and the queue where it says that it is ready;
+the tests make apps of the same tasks.
 """
 # mypy: allow-untyped-calls
 
@@ -13,10 +14,14 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from celery import Celery, Task
+from celery.signals import worker_ready
 from kombu.connection import Connection
 
 #: The variable that holds a worker's configuration, as JSON.
 CONFIGURATION: Final = "INTEROP_CELERY"
+
+#: The variable that names the queue where a worker says that it consumes tasks and remote control.
+READY: Final = "INTEROP_CELERY_READY"
 
 
 def add(x: int, y: int) -> int:
@@ -43,14 +48,14 @@ def flaky(self: Task, failures: int) -> int:
 
 def note(self: Task, reply: str, text: str) -> None:
     """Put `text` into the queue `reply`."""
-    tell(self, reply, text)
+    tell(self.app, reply, text)
 
 
 def hold(self: Task, reply: str) -> str:
     """Say that it has begun and never end; end at once where it is delivered again."""
     if self.request.delivery_info["redelivered"]:
         return "redelivered"
-    tell(self, reply, "begun")
+    tell(self.app, reply, "begun")
     threading.Event().wait()
     return "not reached"
 
@@ -65,9 +70,9 @@ def journey(self: Task) -> dict[str, Any]:
     }
 
 
-def tell(task: Task, reply: str, text: str) -> None:
-    """Put `text` into the queue `reply`, over a connection of the task's own."""
-    with Connection(task.app.conf.broker_url) as connection:
+def tell(app: Celery, reply: str, text: str) -> None:
+    """Put `text` into the queue `reply`, over a connection of its own."""
+    with Connection(app.conf.broker_url) as connection:
         queue = connection.SimpleQueue(reply)
         queue.put(text)
         queue.close()
@@ -88,3 +93,9 @@ def make_app(configuration: dict[str, Any], *, current: bool = False) -> Celery:
 
 if CONFIGURATION in os.environ:
     app = make_app(json.loads(os.environ[CONFIGURATION]), current=True)
+
+    def say_ready(**_: object) -> None:
+        """Tell the test: Celery sends this signal when the worker's last consumer is started."""
+        tell(app, os.environ[READY], "ready")
+
+    worker_ready.connect(say_ready, weak=False)

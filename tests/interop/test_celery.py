@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from celery import Celery, chain, chord, group
+from celery import Celery, chain, chord, group, uuid
 from celery.exceptions import TaskRevokedError
 from celery.result import AsyncResult
 from kombu import pools
@@ -30,7 +30,7 @@ from kombu.transport.native_delayed_delivery import (
 
 from broker_process import BrokerProcess
 from brokers import Broker, need_own_broker, unique
-from interop.celery_app import CONFIGURATION, make_app
+from interop.celery_app import CONFIGURATION, READY, make_app
 from interop.worker_process import WorkerProcess
 
 #: How long a result may take; a worker's start is part of the first one.
@@ -59,8 +59,19 @@ class Side:
         return WorkerProcess(
             self.directory / name,
             [*command, "--loglevel=INFO", *options],
-            {CONFIGURATION: json.dumps(self.configuration)},
+            {CONFIGURATION: json.dumps(self.configuration), READY: self.ready_queue(name)},
         )
+
+    def ready_queue(self, name: str) -> str:
+        """Return the queue where a worker says that it is ready."""
+        return f"{self.host}.{name}.ready"
+
+    def wait_until_ready(self, name: str) -> None:
+        """Wait until a started worker consumes its tasks and its remote control.
+
+        What is sent to its remote control before is lost: its mailbox is not there yet.
+        """
+        assert self.heard(self.ready_queue(name), 1) == ["ready"]
 
     def send(self, task: str, *args: object, **options: Any) -> AsyncResult:
         """Send a task by its name."""
@@ -133,6 +144,7 @@ def side(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
         opened(broker, directory, **options) as side,
         side.worker("main", "--concurrency=1", "--task-events") as worker,
     ):
+        side.wait_until_ready("main")
         yield side
         assert worker.stop() == 0
 
@@ -159,9 +171,14 @@ def test_countdown_and_eta_hold_no_others_up(side: Side) -> None:
     assert not any(result.ready() for result in held)
 
 
-def test_revoke(side: Side) -> None:
-    result = side.send("add", 1, 1, countdown=1)
-    assert side.app.control.revoke(result.id, reply=True, timeout=SECONDS_MAX, limit=1)
+def test_revoke(side: Side, name: str) -> None:
+    """The worker has answered that it knows of the revoke before the task is sent to it."""
+    revoked = uuid()
+    (answer,) = side.app.control.revoke(revoked, reply=True, timeout=SECONDS_MAX, limit=1)
+    assert "ok" in answer[f"main@{side.host}"]
+    result = side.send("note", name, "revoked", task_id=revoked)
+    side.send("note", name, "next")
+    assert side.heard(name, 1) == ["next"]
     with pytest.raises(TaskRevokedError):
         got(result)
 
