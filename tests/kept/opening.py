@@ -14,9 +14,10 @@ from kept.filling import SETTINGS
 
 HERE: Final = Path(__file__).parent
 
-#: What is kept: the names of the builds that made it, by how their brokers ended.
+#: What is kept: the names of the builds that made it, by how their brokers ended.  An archive
+#: without a manifest is a specimen of another test.
 ENDS: Final = ("stopped", "killed")
-KEPT: Final = [(path.stem, end) for path in sorted(HERE.glob("*.zip")) for end in ENDS]
+KEPT: Final = [(path.stem, end) for path in sorted(HERE.glob("*.json")) for end in ENDS]
 IDS: Final = [f"{name}-{end}" for name, end in KEPT]
 
 
