@@ -661,7 +661,8 @@ async def _serve(settings: Settings, make_node: type[Node]) -> int:
     except Exception as bug:
         if bug is not node.bug:
             node.log.critical("internal error, the broker stops", reason=repr(bug), exc_info=bug)
-        return INTERNAL_ERROR
+        # What ended it first says why it ends.
+        return node.exit_code or INTERNAL_ERROR
 
 
 def _of_data(settings: Settings, failure: StorageFailure) -> str:

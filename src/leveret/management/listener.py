@@ -125,4 +125,8 @@ class UnixListener(HttpListener):
         listened = bool(self._sockets)
         await super().stop()
         if listened:
-            self._path.unlink(missing_ok=True)
+            try:
+                self._path.unlink(missing_ok=True)
+            except OSError as error:
+                # The next start replaces it.
+                self._log("warning", f"the socket of the HTTP API cannot be removed: {error}")
