@@ -31,7 +31,7 @@ install = $(if $(UV),$(UV) pip install --quiet --python $(1)/bin/python,$(1)/bin
 PYTEST := -m pytest --hypothesis-profile=ci
 SLOW := crash or differential or interop or spark
 
-.PHONY: help setup demo serve test check differential model chaos soak bench fmt clean
+.PHONY: help setup demo serve test check orders differential model chaos soak bench fmt clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -52,6 +52,9 @@ test: setup ## all tests: both builds, then crash, interop and Spark on the comp
 
 check: setup ## everything that must hold before a change lands
 	tools/check
+
+orders: setup ## each test file alone, then all tests in random orders (ARGS="--seed 7 tests/routing")
+	LEVERET_EXPECT_BUILD=compiled .venv/bin/python tools/orders.py $(ARGS) -- --hypothesis-profile=ci -m "not differential"
 
 differential: .venv/.deps .venv/.built ## the same scripts on RabbitMQ and on Leveret (ARGS="-k tx")
 	.ci/packages rabbitmq-server
