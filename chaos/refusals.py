@@ -59,7 +59,7 @@ def two_brokers(specimen: Specimen) -> str:
     ):
         connection.open_channel(1)
         connection.sync(1)
-        problem = _refused(directory, "another process has it")
+        problem = _refused(directory, f"is in use by process {first.pid}")
         got = connection.get(1, "plain")
         if got is None:
             return "the first broker does not serve any more"

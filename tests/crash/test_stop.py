@@ -120,7 +120,7 @@ def test_a_transaction_that_was_not_committed_is_gone(tmp_path: Path) -> None:
 def test_a_directory_has_one_broker(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path) as first:
         second = BrokerProcess(tmp_path)
-        with pytest.raises(BrokerProcessError, match="another process has it"):
+        with pytest.raises(BrokerProcessError, match=f"is in use by process {first.pid}"):
             second.start()
         with client(first) as connection:
             connection.sync(1)
