@@ -98,14 +98,14 @@ def _is_bounded_argon2(password_hash: bytes) -> bool:
     )
 
 
-def check_user_limits(limits: Mapping[str, int]) -> None:
+def check_user_limits(limits: Mapping[str, object]) -> None:
     """Refuse limits that a user cannot have.  Raises: PreconditionFailed (406)."""
     for name, value in limits.items():
         if name not in USER_LIMITS:
             raise PreconditionFailed(
                 f"Unrecognised term '{name}' in user-limits: use {' or '.join(USER_LIMITS)}"
             )
-        if not is_int(value) or abs(value) > NUMBER_MAX:
+        if not is_int(value) or not isinstance(value, int) or abs(value) > NUMBER_MAX:
             raise PreconditionFailed(
                 f"{name} of a user should be a whole number of at most {NUMBER_MAX}, or -1 for no "
                 f"limit; actually was {value}"
