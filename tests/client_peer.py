@@ -49,7 +49,7 @@ from leveret.wire.methods import (
 M = TypeVar("M", bound=Method)
 
 NO_PROPERTIES: Final = b"\x00\x00"
-SECONDS_MAX: Final = 10.0
+SECONDS_MAX: Final = 60.0
 
 START: Final = ConnectionStart(server_properties={"product": "Peer"}, mechanisms=b"AMQPLAIN PLAIN")
 TUNE: Final = ConnectionTune(channel_max=2047, frame_max=131_072, heartbeat=60)
@@ -298,7 +298,7 @@ class ScriptedBroker:
     @property
     def uri(self) -> str:
         """Its URI."""
-        return f"amqp://127.0.0.1:{self.port}?connection_timeout=5000"
+        return f"amqp://127.0.0.1:{self.port}?connection_timeout={int(SECONDS_MAX * 1000)}"
 
     def __enter__(self) -> Self:
         self._thread.start()

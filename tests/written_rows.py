@@ -9,6 +9,10 @@ import pyarrow as pa
 from leveret.client import Message
 from leveret.client.blocking import Channel
 
+#: How long a message may take that should come, and how long nothing else may come.
+SECONDS = 60.0
+QUIET_SECONDS = 0.5
+
 HEADERS = pa.map_(pa.string(), pa.string())
 
 
@@ -43,12 +47,20 @@ def bodies(channel: Channel, queue: str) -> list[bytes]:
 
 
 def consumed(channel: Channel, queue: str, *, is_stream: bool = True) -> list[bytes]:
-    """Return the bodies that a consumer gets, of a stream from its first message on."""
+    """Return the bodies that a consumer gets, of a stream from its first message on.
+
+    They are as many as the broker counts, and those that follow at once.
+    """
+    count = channel.queue_declare(queue, passive=True).message_count
     channel.qos(1000)
     arguments = {"x-stream-offset": "first"} if is_stream else None
-    consumer = channel.consume(queue, arguments=arguments, inactivity_timeout=0.5)
-    found = []
-    for message in consumer:
+    consumer = channel.consume(queue, arguments=arguments)
+    found: list[bytes] = []
+    while True:
+        consumer.inactivity_timeout = SECONDS if len(found) < count else QUIET_SECONDS
+        message = next(consumer, None)
+        if message is None:
+            break
         message.ack()
         found.append(message.body)
     consumer.cancel()

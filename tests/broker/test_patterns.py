@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from time import perf_counter
+from time import process_time
 
 import pytest
 from hypothesis import given
@@ -92,9 +92,9 @@ def test_what_python_does_not_know_is_taken(text: str) -> None:
     "text", ["(a+)+$", "(a|a)*$", "(a*)*b", ".*.*.*.*.*.*.*.*=x", "(?=(a+)+$)b", "(?!.*(a|aa)+$)"]
 )
 def test_what_makes_others_run_for_years_answers(text: str) -> None:
-    start = perf_counter()
+    start = process_time()
     Pattern(text).matches("a" * 254 + "!")
-    assert perf_counter() - start < 5
+    assert process_time() - start < 5
 
 
 def test_a_walk_beyond_its_limit_finds_nothing() -> None:

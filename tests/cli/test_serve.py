@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -14,8 +13,9 @@ from broker_process import BrokerProcess, BrokerProcessError
 from leveret.client.blocking import connect
 from leveret.wire.buffer import COMPILED
 
-#: What the start to the first confirm may take on a quiet machine, with room for a busy one.
-FIRST_CONFIRM_SECONDS_MAX = 0.7 * 5
+#: What the start to the first confirm may take of a processor: on a quiet machine it takes half a
+#: second, and on a busy one caches are cold.
+FIRST_CONFIRM_PROCESSOR_SECONDS_MAX = 2.0
 
 
 def test_it_says_where_it_listens_then_that_it_is_ready(tmp_path: Path) -> None:
@@ -54,13 +54,12 @@ def test_a_taken_port_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not COMPILED, reason="the figure is the compiled build's")
 def test_the_first_confirm_comes_soon_after_the_start(tmp_path: Path) -> None:
-    began = time.monotonic()
     with BrokerProcess(tmp_path / "data") as broker, connect(broker.uri) as connection:
         channel = connection.channel()
         channel.confirm_select()
         channel.queue_declare("q", durable=True)
         channel.publish(b"x", "", "q")
-        assert time.monotonic() - began < FIRST_CONFIRM_SECONDS_MAX
+        assert 0 < broker.processor_seconds < FIRST_CONFIRM_PROCESSOR_SECONDS_MAX
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ from leveret.errors import (
     ResourceLocked,
 )
 
-SECONDS = 5.0
+SECONDS = 60.0
 QUIET_SECONDS = 0.2
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from client_peer import Line, ScriptedBroker, content, frame
+from client_peer import SECONDS_MAX, Line, ScriptedBroker, content, frame
 from leveret.client import ConnectionLost, Nacked
 from leveret.client.blocking import connect
 from leveret.client.blocking.publisher import BulkPublisher
@@ -26,6 +26,9 @@ from leveret.wire.methods import (
 )
 
 Script = Callable[[Line], None]
+
+#: A timeout that a test waits out, and that the script's answers on a busy machine keep.
+TIMEOUT_MS = 1000
 
 
 def confirming(line: Line) -> None:
@@ -132,17 +135,17 @@ def test_a_broker_that_blocks_publishers_is_waited_for_beyond_the_timeout() -> N
         line.send(frame(0, ConnectionBlocked("memory")))
         take(line, 1)  # on its way already, or sent after the block: never refused
         line.send(frame(1, BasicAck(1)))
-        line.socket.settimeout(0.3)
+        line.socket.settimeout(TIMEOUT_MS * 1.2 / 1000)
         with pytest.raises(TimeoutError):
             take(line, 1)
-        line.socket.settimeout(10)
+        line.socket.settimeout(SECONDS_MAX)
         line.send(frame(0, ConnectionUnblocked()))
         take(line, 1)
         line.send(frame(1, BasicAck(2)))
         line.answer_close()
 
     with ScriptedBroker(script) as broker:
-        bulk = publisher(broker, timeout_ms=50)
+        bulk = publisher(broker, timeout_ms=TIMEOUT_MS)
         bulk.channel.session.publish_encoded(publishes(1), 1)
         bulk.wait_until_confirmed()
         assert bulk.channel.connection.blocked_reason == "memory"

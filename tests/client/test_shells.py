@@ -53,7 +53,7 @@ from leveret.wire.methods import (
 T = TypeVar("T")
 
 Script = Callable[[Line], None]
-SECONDS = 10.0
+SECONDS = 60.0
 
 
 def in_blocking(script: Script, use: Callable[[blocking.Channel], T]) -> T:
@@ -502,21 +502,23 @@ def test_a_broker_that_never_answers_blocking() -> None:
     with ScriptedBroker(deaf) as broker, pytest.raises(TimeoutError):
         blocking.connect(impatient(broker))
     with ScriptedBroker(mute) as broker:
-        connection = blocking.connect(impatient(broker))
+        connection = blocking.connect(broker.uri)
+        connection.parameters = impatient(broker)
         connection.close()
         assert not connection.is_open
 
 
 def test_a_broker_that_never_answers_asyncio() -> None:
-    async def open_and_close(parameters: Parameters) -> Connection:
-        connection = await connect(parameters)
+    async def open_and_close(broker: ScriptedBroker) -> Connection:
+        connection = await connect(broker.uri)
+        connection.parameters = impatient(broker)
         await connection.close()
         return connection
 
     with ScriptedBroker(deaf) as broker, pytest.raises(TimeoutError):
-        asyncio.run(open_and_close(impatient(broker)))
+        asyncio.run(connect(impatient(broker)))
     with ScriptedBroker(mute) as broker:
-        assert not asyncio.run(open_and_close(impatient(broker))).is_open
+        assert not asyncio.run(open_and_close(broker)).is_open
 
 
 # -- heartbeats ------------------------------------------------------------------------------------

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
 
 import pytest
 
-from leveret.client import BasicProperties, Timestamp, blocking, stream_arguments
+from leveret.client import BasicProperties, Message, Timestamp, blocking, stream_arguments
+
+#: How long a message may take that should come, and how long nothing else may come.
+SECONDS = 60.0
+QUIET_SECONDS = 0.3
 
 
 @pytest.fixture
@@ -29,14 +34,24 @@ def channel(broker_uri: str) -> Iterator[blocking.Channel]:
         channel.queue_delete("wished")
 
 
-def read(channel: blocking.Channel, arguments: dict[str, object]) -> list[int | None]:
-    """The offsets of what comes; all of it is acked."""
-    offsets = []
-    with channel.consume("wished", arguments=arguments, inactivity_timeout=0.3) as messages:
-        for message in messages:
-            message.ack()
-            offsets.append(message.stream_offset)
-    return offsets
+def taken(messages: blocking.Consumer, count: int) -> list[Message]:
+    """Wait for `count` messages, and for nothing after them; all are acked."""
+    found: list[Message] = []
+    while True:
+        messages.inactivity_timeout = SECONDS if len(found) < count else QUIET_SECONDS
+        message = next(messages, None)
+        if message is None:
+            return found
+        message.ack()
+        found.append(message)
+
+
+def read(
+    channel: blocking.Channel, arguments: dict[str, object], expected: list[int]
+) -> list[int | None]:
+    """The offsets of what comes, which should be as many as expected."""
+    with channel.consume("wished", arguments=arguments) as messages:
+        return [message.stream_offset for message in taken(messages, len(expected))]
 
 
 def test_where_a_consumer_begins(channel: blocking.Channel) -> None:
@@ -52,25 +67,28 @@ def test_where_a_consumer_begins(channel: blocking.Channel) -> None:
         Timestamp(0): [0, 1, 2, 3, 4, 5],
     }
     for start, offsets in starts.items():
-        assert read(channel, stream_arguments(start)) == offsets, start  # type: ignore[arg-type]
+        wish = stream_arguments(start)  # type: ignore[arg-type]
+        assert read(channel, wish, offsets) == offsets, start
 
 
 def test_what_a_consumer_wants(channel: blocking.Channel) -> None:
-    def wished(**wish: object) -> list[int | None]:
-        return read(channel, stream_arguments("first", **wish))  # type: ignore[arg-type]
-
-    assert wished(filter_values=["low"]) == [0, 1, 2, 3]
-    assert wished(filter_values=["none"], match_unfiltered=True) == [4, 5]
-    assert wished(routing_keys=["wish.1", "*.5"]) == [1, 5]
-    assert wished(headers={"parity": 1}, filter_values=["low"]) == [1, 3]
+    wishes: list[tuple[dict[str, Any], list[int]]] = [
+        ({"filter_values": ["low"]}, [0, 1, 2, 3]),
+        ({"filter_values": ["none"], "match_unfiltered": True}, [4, 5]),
+        ({"routing_keys": ["wish.1", "*.5"]}, [1, 5]),
+        ({"headers": {"parity": 1}, "filter_values": ["low"]}, [1, 3]),
+    ]
+    for wish, offsets in wishes:
+        assert read(channel, stream_arguments("first", **wish), offsets) == offsets
 
 
 def test_a_name_goes_on(channel: blocking.Channel) -> None:
     wish = stream_arguments("first", name="client")
-    assert read(channel, wish) == [0, 1, 2, 3, 4, 5]
-    assert read(channel, wish) == []
+    everything = [0, 1, 2, 3, 4, 5]
+    assert read(channel, wish, everything) == everything
+    assert read(channel, wish, []) == []
     channel.publish(b"6", "amq.topic", "wish.6")
-    assert read(channel, wish) == [6]
+    assert read(channel, wish, [6]) == [6]
 
 
 def test_a_super_stream_is_read_as_one(channel: blocking.Channel) -> None:
@@ -82,12 +100,10 @@ def test_a_super_stream_is_read_as_one(channel: blocking.Channel) -> None:
     assert declared.queue == "wishes"
     for number in range(12):
         channel.publish(b"", "wishes", f"key-{number}")
-    places = []
     wish = stream_arguments("first", name="client")
-    with channel.consume("wishes", arguments=wish, inactivity_timeout=0.3) as messages:
-        for message in messages:
-            places.append((message.stream_name, message.stream_offset))
-            message.ack()
+    with channel.consume("wishes", arguments=wish) as messages:
+        places = [(got.stream_name, got.stream_offset) for got in taken(messages, 12)]
+    assert len(places) == 12
     assert len(set(places)) == 12
     assert {name for name, _ in places} == {"wishes-0", "wishes-1", "wishes-2"}
     assert channel.queue_delete("wishes") == 12

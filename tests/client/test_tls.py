@@ -23,7 +23,7 @@ from leveret.wire.methods import (
     ConfirmSelectOk,
 )
 
-SECONDS = 10.0
+SECONDS = 60.0
 
 
 @pytest.fixture(scope="module")

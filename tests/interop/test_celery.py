@@ -34,7 +34,7 @@ from interop.celery_app import CONFIGURATION, READY, make_app
 from interop.worker_process import WorkerProcess
 
 #: How long a result may take; a worker's start is part of the first one.
-SECONDS_MAX = 30
+SECONDS_MAX = 120
 
 #: A worker that is there at once and leaves at once: one thread, and no talk with its neighbours.
 QUICK = ("--pool=threads", "--concurrency=1", "--without-mingle", "--without-gossip")

@@ -26,7 +26,7 @@ from interop.faststream_app import QUEUE, STUCK, URI
 from interop.worker_process import WorkerProcess
 
 #: How long anything may take.
-SECONDS_MAX = 30
+SECONDS_MAX = 120
 
 
 class Heard:
@@ -301,12 +301,12 @@ def test_delayed_exchange(broker: Broker, name: str) -> None:
         )
         listen(rabbit, heard, "q", private(name, "k"), exchange)
         await rabbit.start()
-        start = time.monotonic()
-        for text, delay in (("late", 1000), ("soon", 500)):
-            await rabbit.publish(text, "k", exchange, headers={"x-delay": delay})
+        await rabbit.publish("late", "k", exchange, headers={"x-delay": 3_600_000})
         await rabbit.publish("now", "k", exchange)
-        assert await heard.take(3) == [("q", "now"), ("q", "soon"), ("q", "late")]
-        assert time.monotonic() - start >= 1.0
+        start = time.monotonic()
+        await rabbit.publish("soon", "k", exchange, headers={"x-delay": 500})
+        assert await heard.take(2) == [("q", "now"), ("q", "soon")]
+        assert time.monotonic() - start >= 0.5
 
     run(broker, test)
 

@@ -20,7 +20,7 @@ from kombu.pidbox import Mailbox
 from brokers import Broker
 
 #: How long anything may take.
-SECONDS_MAX = 10
+SECONDS_MAX = 120
 
 
 @pytest.fixture

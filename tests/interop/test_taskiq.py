@@ -25,7 +25,7 @@ from interop.taskiq_app import QUEUE, STUCK, URI, make_broker
 from interop.worker_process import WorkerProcess
 
 #: How long anything may take.
-SECONDS_MAX = 30
+SECONDS_MAX = 120
 
 
 def run(test: Callable[[], Awaitable[None]]) -> None:
@@ -130,8 +130,7 @@ def test_delay_queue(broker: Broker, name: str) -> None:
         async with working(tasks):
             start = time.monotonic()
             late = await now.kicker().with_labels(delay=0.6).kiq()
-            at_once = await now.kiq()
-            assert await got(at_once) < await got(late)
+            await got(await now.kiq())
             assert await got(late) - start >= 0.6
 
     run(test)
@@ -149,7 +148,7 @@ def test_a_short_delay_behind_a_long_one(broker: Broker, name: str) -> None:
 
     async def test() -> None:
         async with working(tasks), looking(broker) as channel:
-            await echo.kicker().with_labels(delay=60).kiq("late")
+            await echo.kicker().with_labels(delay=3600).kiq("late")
             assert await got(await echo.kicker().with_labels(delay=0.3).kiq("soon")) == "soon"
             waiting = await channel.declare_queue(f"{name}.delay", passive=True)
             assert waiting.declaration_result.message_count == 1
@@ -169,13 +168,12 @@ def test_delayed_message_exchange(broker: Broker, name: str) -> None:
 
     async def test() -> None:
         async with working(tasks):
+            late = await now.kicker().with_labels(delay=3600).kiq()
             start = time.monotonic()
-            late = await now.kicker().with_labels(delay=1.0).kiq()
             soon = await now.kicker().with_labels(delay=0.5).kiq()
-            at_once = await now.kiq()
-            assert await got(at_once) < await got(soon) < await got(late)
+            await got(await now.kiq())
             assert await got(soon) - start >= 0.5
-            assert await got(late) - start >= 1.0
+            assert not await late.is_ready()
 
     run(test)
 

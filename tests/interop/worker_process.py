@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final, Self
 
 #: How long a worker may take to end after it was asked to; kombu alone waits for 1 s.
-STOP_SECONDS_MAX: Final = 20.0
+STOP_SECONDS_MAX: Final = 60.0
 
 TESTS: Final = Path(__file__).parents[1]
 

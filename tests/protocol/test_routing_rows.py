@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
@@ -48,7 +47,7 @@ def test_b39_topic_keys(
 
 def test_b39_many_hashes_answer_at_once(whole: Client, broker: Broker) -> None:
     """39: 20 times # against 100 words hung RabbitMQ's channel for more than 20 s."""
-    if broker.is_rabbitmq:
+    if broker.process is None:
         pytest.skip("hangs RabbitMQ 3.10's channel")
     connection = whole()
     exchange = unique("hashes")
@@ -56,11 +55,12 @@ def test_b39_many_hashes_answer_at_once(whole: Client, broker: Broker) -> None:
     connection.call(1, "exchange.declare", **values)
     bound_queue(connection, exchange, ".".join("#a" if i % 2 else "#" for i in range(20)) + ".b")
     queue = bound_queue(connection, exchange, ".".join(["#"] * 20) + ".b")
-    started = time.monotonic()
+    assert broker.process is not None
+    before = broker.process.processor_seconds
     connection.send(raw.publish(1, exchange, ".".join("a" * 100), b"no"))
     connection.send(raw.publish(1, exchange, ".".join("a" * 100) + ".b", b"yes"))
     assert connection.drain(1, queue) == [b"yes"]
-    assert time.monotonic() - started < 2
+    assert broker.process.processor_seconds - before < 2
 
 
 # -- 40: headers
