@@ -15,6 +15,8 @@ import leveret
 from broker_process import BrokerProcess
 from command_process import run_leveret
 from leveret.client.blocking import connect
+from leveret.config import MANAGEMENT_SOCKET
+from leveret.management.unix_socket import connect as connect_unix
 from leveret.server.log import escape
 
 
@@ -144,3 +146,18 @@ def test_every_administrative_change_is_logged_with_who_made_it(tmp_path: Path) 
         assert "GET" not in broker.output
         assert "s3cret-word" not in broker.output
         assert "argon2" not in broker.output
+
+
+def test_who_hangs_up_after_a_change_stops_nothing_and_is_named(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path) as broker:
+        for number in range(20):
+            with connect_unix(tmp_path / MANAGEMENT_SOCKET, 10) as hasty:
+                head = f"PUT /api/vhosts/v{number} HTTP/1.1\r\nHost: x\r\n"
+                hasty.sendall(f"{head}Content-Length: 2\r\n\r\n{{}}".encode())
+        asked = {"LEVERET_DATA_DIR": str(tmp_path)}
+        assert run_leveret("ctl", "add_vhost", "last", settings=asked).returncode == 0
+        broker.expect_line("administrative change: PUT /api/vhosts/last")
+        assert broker.terminate() == 0
+        told = [line for line in broker.output.splitlines() if "administrative change" in line]
+        assert all(f"(uid {os.getuid()}, process {os.getpid()})" in line for line in told[:-1])
+        assert len(told) > 1

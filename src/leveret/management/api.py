@@ -18,7 +18,7 @@ from aiohttp.typedefs import Handler, Middleware
 
 from leveret.errors import AccessRefused, AmqpError, NotFound, PreconditionFailed
 from leveret.limits import HTTP_BODY_BYTES_MAX, HTTP_BODY_SECONDS_MAX
-from leveret.management.audit import change_of
+from leveret.management.audit import change_of, sender_of
 from leveret.management.bodies import BODY_BYTES_MAX
 from leveret.management.chunk_source import ChunkSource
 from leveret.management.fields import is_unicode
@@ -227,10 +227,11 @@ def _errors_as_json(log: Log, *, names: bool = False) -> Middleware:
 
     @web.middleware
     async def answer(request: web.Request, handler: Handler) -> web.StreamResponse:
+        sender = sender_of(request)
         steps = Steps(handler(request), request.app[BROKER].turn)
         try:
             response = await steps
-            if said := change_of(request, response.status):
+            if said := change_of(request, response.status, sender):
                 log("info", said)
             return response
         except web.HTTPNotFound:
