@@ -271,7 +271,8 @@ def test_an_offset_ahead_of_a_stream_that_lost_its_end_is_no_longer_ahead(
     node: Node, peer: Peer
 ) -> None:
     put(node, 0, 2)
-    offsets(node).set("app", 50)
+    stream = node.stream("s")
+    stream.turn.journal.consumer_offset(stream.queue_id, b"app", 50)
     node.sync()
     assert offsets(restarted(node)).stored == {"app": 3}
 
@@ -402,6 +403,7 @@ def test_so_many_names_at_most(node: Node, peer: Peer) -> None:
         offsets(node).set(str(number), 0)
     with pytest.raises(PreconditionFailed, match="at most"):
         offsets(node).set("one more", 0)
+    put(node, 0, 0)
     offsets(node).set("7", 1)
     reader = node.connect()
     reader.call(1, "basic.qos", prefetch_count=1)

@@ -24,10 +24,9 @@ SILENT = dict.fromkeys(raw.CAPABILITIES, False)
         b"AMQP\x00\x00\x09\x02",
         b"AMQP\x02\x01\x00\x00",
         b"AMQP\x00\x09\x01\x00",
-        b"GET / HT",
         b"\0" * 8,
     ],
-    ids=["0-9-2", "1.0-tls", "revision", "http", "zeros"],
+    ids=["0-9-2", "1.0-tls", "revision", "zeros"],
 )
 def test_b01_bad_protocol_header_is_answered_by_the_header(dial: Dial, header: bytes) -> None:
     """1 (section 4.2.2): the broker writes its own header and closes; no close frame."""
