@@ -68,10 +68,10 @@ def test_confirmed_publish(broker: Broker, name: str) -> None:
 def test_simple_queue(connection: Connection, name: str) -> None:
     queue = connection.SimpleQueue(name, queue_opts={"durable": False, "auto_delete": True})
     queue.put({"a": 1})
-    message = queue.get(timeout=10)
+    message = queue.get(timeout=SECONDS_MAX)
     assert message.payload == {"a": 1}
     message.requeue()
-    again = queue.get(timeout=10)
+    again = queue.get(timeout=SECONDS_MAX)
     assert again.delivery_info["redelivered"]
     again.reject()
     with pytest.raises(queue.Empty):

@@ -214,12 +214,12 @@ def test_a_write_with_a_wrong_password_fails_at_once(broker: Broker) -> None:
 
 def test_an_interruption_names_the_address_of_the_listener(broker: Broker) -> None:
     """Over HTTP it is another one than the broker's own."""
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        port = closed.getsockname()[1]
-    address = f"http://127.0.0.1:{port}"
-    options = parse_options(
-        {"uri": broker.uri, "stream": "s", "transport": "bulk", "httpUri": address}
-    )
-    with open_transport(options, "s", ROW) as way, pytest.raises(Interrupted) as caught:
-        way.latest()
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # nobody listens, and nobody else can
+        address = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        options = parse_options(
+            {"uri": broker.uri, "stream": "s", "transport": "bulk", "httpUri": address}
+        )
+        with open_transport(options, "s", ROW) as way, pytest.raises(Interrupted) as caught:
+            way.latest()
     assert str(caught.value).startswith(f"{address}: ConnectionRefusedError: ")
