@@ -129,18 +129,22 @@ def test_a_letter_may_come_back_to_its_own_queue(node: Node) -> None:
     assert ready(peer) == 1
 
 
+@pytest.mark.parametrize("mode", [1, 2])
 @pytest.mark.parametrize("level", [0, 3])
 def test_a_purge_lets_what_waited_come_again_and_not_what_is_unacked(
-    node: Node, level: int
+    node: Node, level: int, mode: int
 ) -> None:
     arguments = {"x_max_priority": level} if level else {}
     peer = declare(node, **arguments)
-    put(peer, *range(30))
+    for number in range(30):
+        put(peer, number, mode=mode, priority=number % 4)
     node.sync()
-    peer.call_get("q")
+    for _ in range(3):
+        peer.call_get("q")
     peer.call(1, "queue.purge", queue="q")
-    put(peer, *range(30))
-    assert ready(peer) == 29
+    assert len(known(node)) == 3
+    put(peer, *range(30), mode=mode)
+    assert ready(peer) == 27
     assert len(known(node)) == 30
 
 

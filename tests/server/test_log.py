@@ -6,6 +6,7 @@ import base64
 import http.client
 import json
 import os
+import socket
 import subprocess
 from pathlib import Path
 
@@ -161,3 +162,17 @@ def test_who_hangs_up_after_a_change_stops_nothing_and_is_named(tmp_path: Path) 
         told = [line for line in broker.output.splitlines() if "administrative change" in line]
         assert all(f"(uid {os.getuid()}, process {os.getpid()})" in line for line in told[:-1])
         assert len(told) > 1
+
+
+def test_what_is_no_http_is_one_line_of_the_log(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path) as broker:
+        port = int(broker.expect_line("listening on http://").split(":")[-1])
+        for stranger in (b"\x16\x03\x01\r\n\r\n", b"GET http://[::1 HTTP/1.1\r\n\r\n"):
+            with socket.create_connection(("127.0.0.1", port), 10) as dialled:
+                dialled.sendall(stranger)
+                dialled.shutdown(socket.SHUT_WR)
+                while dialled.recv(4096):
+                    pass
+        broker.expect_line("HTTP: Error handling request from 127.0.0.1: 400, message: http")
+        assert broker.terminate() == 0
+        assert "Traceback" not in broker.output

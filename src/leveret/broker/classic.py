@@ -437,6 +437,8 @@ class ClassicQueue(ChunkedQueue):
         self.unacked_bytes += message.size
         if self.recorded and message.persistent:
             self.out[sequence] = Returned(sequence, message, max(count, 0))
+        elif self.queued_keys is not None:
+            self.queued_keys.handed.add(int(sequence))
 
     def _finish(self, sequence: i64, message: Message) -> None:
         """Let go of a message that was acked, or keep it where the queue retains such."""
@@ -497,6 +499,8 @@ class ClassicQueue(ChunkedQueue):
         self.unacked_bytes -= message.size
         if self.out:
             self.out.pop(sequence, None)
+        if self.queued_keys is not None:
+            self.queued_keys.handed.discard(int(sequence))
 
     def reject(self, sequence: i64, message: Message, count: i64) -> None:
         """Let a message die that its consumer does not want."""
@@ -595,8 +599,7 @@ class ClassicQueue(ChunkedQueue):
         """Let the keys of what waits come again; those of what is handed out are known on."""
         for key, number in list(keys.sequences.items()):
             sequence: i64 = number
-            waits = self.ready.has(sequence) or self.stored.holds(sequence)
-            if waits and sequence not in self.out:
+            if sequence not in self.out and number not in keys.handed:
                 del keys.sequences[key]
 
     def _clear_ready(self) -> None:

@@ -129,6 +129,8 @@ class QueuedKeys:
     def __init__(self, header: str) -> None:
         self.header = header
         self.sequences: dict[bytes, int] = {}
+        #: The messages that are handed out and not acked and that the queue's `out` does not hold.
+        self.handed: set[int] = set()
 
     def note(self, key: bytes, sequence: i64) -> None:
         """Know a key by the message of that sequence."""

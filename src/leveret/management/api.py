@@ -7,8 +7,7 @@ the framework's routing on the raw path keeps apart from the path's own slashes.
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from http import HTTPStatus
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -24,6 +23,7 @@ from leveret.management.chunk_source import ChunkSource
 from leveret.management.fields import is_unicode
 from leveret.management.gate import CHALLENGE, Gate, Unauthorized
 from leveret.management.http_connection import HttpConnection
+from leveret.management.http_log import Log, make_logger
 from leveret.management.operator import Operator
 from leveret.management.routes import (
     backup,
@@ -60,15 +60,8 @@ from leveret.management.steps import Steps
 if TYPE_CHECKING:
     from leveret.broker.broker import Broker
 
-#: Takes a level and a text.
-Log = Callable[[str, str], None]
-
 #: How long a stop waits for requests at hand.
 _STOP_SECONDS = 1.0
-
-
-#: How much of what was wrong with a request the log quotes.
-_LINE_CHARACTERS_MAX = 200
 
 #: The routes, a module for each concept.
 MODULES = (
@@ -138,34 +131,11 @@ def _runner(
     return web.AppRunner(
         app,
         access_log=None,
-        logger=_logger(log),
+        logger=make_logger(log),
         handle_signals=False,
         shutdown_timeout=_STOP_SECONDS,
         handler_cancellation=cancels,
     )
-
-
-class _Lines(logging.Handler):
-    """Writes what the framework logs as lines of the broker's log, without tracebacks."""
-
-    def __init__(self, log: Log) -> None:
-        super().__init__(logging.WARNING)
-        self._log = log
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Write one line: what a client sent that is no HTTP is no fault of the broker."""
-        text = record.getMessage().strip()
-        fault = record.exc_info[1] if record.exc_info else None
-        if fault is not None:
-            text += ": " + " ".join(str(fault).split())[:_LINE_CHARACTERS_MAX]
-        self._log("warning", f"HTTP: {text}")
-
-
-def _logger(log: Log) -> logging.Logger:
-    """Return a logger of its own, so that brokers in one process do not share one."""
-    logger = logging.Logger("leveret.http")  # noqa: LOG001 (one for each broker in a process)
-    logger.addHandler(_Lines(log))
-    return logger
 
 
 async def _name_server(_request: web.Request, response: web.StreamResponse) -> None:

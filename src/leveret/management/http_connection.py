@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
-from collections.abc import Callable
 from typing import Final
 
 from aiohttp import web
 
 from leveret.limits import HTTP_CONNECTIONS_MAX, HTTP_IDLE_SECONDS_MAX, HTTP_STALL_SECONDS_MAX
+from leveret.management.http_log import Log, make_logger
 from leveret.wire.buffer import BytesWriter
 from leveret.wire.frames import write_method
 from leveret.wire.methods.connection import ConnectionClose
@@ -40,10 +40,11 @@ class HttpConnections:
         connections_max: int = HTTP_CONNECTIONS_MAX,
         idle_seconds: float = HTTP_IDLE_SECONDS_MAX,
         stall_seconds: float = HTTP_STALL_SECONDS_MAX,
-        log: Callable[[str, str], None] = lambda _level, _text: None,
+        log: Log = lambda _level, _text: None,
     ) -> None:
         self.server = server
         self.log = log
+        self.logger = make_logger(log)
         self.connections_max = connections_max
         self.idle_seconds = idle_seconds
         self.stall_seconds = stall_seconds
@@ -61,6 +62,7 @@ class HttpConnection(web.RequestHandler):
         super().__init__(
             connections.server,
             loop=asyncio.get_running_loop(),
+            logger=connections.logger,
             keepalive_timeout=connections.idle_seconds,
             access_log=None,  # type: ignore[arg-type]  # None logs nothing
         )
