@@ -187,6 +187,23 @@ def test_what_is_queued_is_known_after_a_restart(
     assert again.classic("q").deduplicated == 15
 
 
+@pytest.mark.parametrize("level", [0, 3])
+def test_what_a_restart_loses_may_come_again(node: Node, level: int) -> None:
+    """Transient messages lie between persistent ones, in the range of the same chunk."""
+    arguments = {"x_max_priority": level} if level else {}
+    peer = declare(node, **arguments)
+    for number in range(9):
+        put(peer, number, mode=1 + number % 2 if 0 < number < 8 else 2)
+    node.sync()
+    node.take_checkpoint()
+    again = Node(RecordingDisk(node.stop()), window_bytes=int(node.turn.window_bytes))
+    kept = ready(again.connect())
+    assert kept < 9
+    assert len(known(again)) == kept
+    put(again.connect(), *range(9))
+    assert again.classic("q").ready_count() == 9
+
+
 def test_a_policy_says_it_too(node: Node) -> None:
     peer = node.connect()
     peer.declare("q")

@@ -304,7 +304,7 @@ class ClassicQueue(ChunkedQueue):
         verdict = self._screen_length(message)
         if verdict == TAKE:
             # It is published next.
-            keys.note(key, self.next_number())
+            keys.note(key, self.next_number(), message.persistent)
         return verdict
 
     def _screen_length(self, message: Message) -> i64:
@@ -600,7 +600,7 @@ class ClassicQueue(ChunkedQueue):
         for key, number in list(keys.sequences.items()):
             sequence: i64 = number
             if sequence not in self.out and number not in keys.handed:
-                del keys.sequences[key]
+                keys.forget(key)
 
     def _clear_ready(self) -> None:
         """Hold nothing of what waits any more; the journal is told apart."""

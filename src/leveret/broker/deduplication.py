@@ -131,26 +131,35 @@ class QueuedKeys:
         self.sequences: dict[bytes, int] = {}
         #: The messages that are handed out and not acked and that the queue's `out` does not hold.
         self.handed: set[int] = set()
+        #: The keys of messages that a restart loses, so that no checkpoint may hold them.
+        self.transient: set[bytes] = set()
 
-    def note(self, key: bytes, sequence: i64) -> None:
+    def note(self, key: bytes, sequence: i64, persistent: bool) -> None:
         """Know a key by the message of that sequence."""
         self.sequences[key] = int(sequence)
+        if not persistent:
+            self.transient.add(key)
+
+    def forget(self, key: bytes) -> None:
+        """Know a key no more."""
+        del self.sequences[key]
+        self.transient.discard(key)
 
     def left(self, sequence: i64, message: Message) -> None:
         """Hear that a message left the queue: its key may come again."""
         key = key_of(message, self.header)
         if key and self.sequences.get(key) == sequence:
-            del self.sequences[key]
+            self.forget(key)
 
     def came_back(self, sequence: i64, message: Message) -> None:
         """Hear that a message is in the queue again that had left it."""
         key = key_of(message, self.header)
         if key and key not in self.sequences:
-            self.sequences[key] = int(sequence)
+            self.note(key, sequence, message.persistent)
 
     def definitions(self, queue_id: i64) -> Iterator[dict[str, object]]:
         """Yield the keys as records of a checkpoint; they may change meanwhile."""
-        entries = list(self.sequences.items())
+        entries = [item for item in self.sequences.items() if item[0] not in self.transient]
         for start in range(0, len(entries), _KEYS_PER_RECORD):
             w = BytesWriter()
             for key, sequence in entries[start : start + _KEYS_PER_RECORD]:

@@ -125,6 +125,6 @@ class LearnedKeys:
         for key, number in learned.items():
             sequence: i64 = number
             if queue.ready.has(sequence) or queue.stored.holds(sequence):
-                keys.note(key, sequence)
+                keys.note(key, sequence, True)
         for item in queue.ready.waiting():
             keys.came_back(item.sequence, item.message)
