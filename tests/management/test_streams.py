@@ -416,7 +416,6 @@ def test_a_client_that_goes_leaves_nothing_behind(
     "garbage",
     [
         b"\0" * 100,
-        b"AMQP\0\0\x09\x01",
         b"GET " + b"/" * 100_000 + b" HTTP/1.1\r\n\r\n",
         b"GET / HTTP/1.1\r\n" + b"X-Header: y\r\n" * 1000 + b"\r\n",
         b"POST /api/streams/%2F HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n",

