@@ -29,7 +29,7 @@ VENV := $(if $(UV),$(UV) venv --quiet --allow-existing --seed --python $(PYTHON)
 # $(call install,VENV,REQUIREMENTS…): Python compiles what is imported when it is.
 install = $(if $(UV),$(UV) pip install --quiet --python $(1)/bin/python,$(1)/bin/python $(PIP) install --no-compile) -r $(2)
 PYTEST := -m pytest --hypothesis-profile=ci
-SLOW := crash or differential or interop or spark
+SLOW := commands or crash or differential or interop or spark
 
 .PHONY: help setup demo serve test check orders differential model chaos soak bench fmt clean
 

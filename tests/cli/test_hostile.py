@@ -25,6 +25,8 @@ from command_process import COMMAND_SECONDS_MAX, Command, run_leveret
 from leveret.cli import app, exits
 from leveret.cli.root import Root
 
+pytestmark = pytest.mark.commands
+
 #: What a bad-tempered user types, or a script makes of a wrong variable.
 VALUES = (
     "\udcff",
