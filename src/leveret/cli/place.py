@@ -6,6 +6,7 @@ name, or at the end of the line.
 
 from __future__ import annotations
 
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -15,8 +16,6 @@ from leveret.cli import exits
 from leveret.cli.suggesting import SafeGroup
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from leveret.config import Settings
 
 DataDir = Annotated[
@@ -47,18 +46,12 @@ def _place_first(args: list[str]) -> list[str]:
         if arg == "--":
             rest += [arg, *left]
         elif arg in _OPTIONS:
-            place += [arg, *_next(left)]
+            place += [arg, *islice(left, 1)]
         elif arg.startswith(tuple(f"{option}=" for option in _OPTIONS)):
             place.append(arg)
         else:
             rest.append(arg)
     return place + rest
-
-
-def _next(left: Iterator[str]) -> list[str]:
-    """Return the next argument, if there is one."""
-    value = next(left, None)
-    return [] if value is None else [value]
 
 
 def find_socket(data_dir: Path | None, config: Path | None) -> Path:
