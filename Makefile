@@ -31,7 +31,7 @@ install = $(if $(UV),$(UV) pip install --quiet --python $(1)/bin/python,$(1)/bin
 PYTEST := -m pytest --hypothesis-profile=ci
 SLOW := commands or crash or differential or interop or spark
 
-.PHONY: help setup demo serve test check orders differential model chaos soak bench fmt clean
+.PHONY: help setup demo serve test check orders differential model chaos soak bench hostile fmt clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -83,6 +83,9 @@ bench: .venv/.deps .venv/.built .venv/.spark .venv-pure/.built ## speed beside R
 	.venv/bin/python bench/stream.py --messages 10000000
 	.venv/bin/python bench/spark.py
 	.venv/bin/python bench/route.py
+
+hostile: .venv/.deps .venv/.built ## what hostile users and strangers cost a neighbour (ARGS="--only gzip")
+	.venv/bin/python bench/hostile.py $(ARGS)
 
 fmt: .venv/.deps ## format, and mend what can be mended by rule
 	.venv/bin/ruff format

@@ -1,0 +1,133 @@
+"""The well-behaved neighbour of a hostile scenario, in a process of its own.
+
+    python bench/neighbour.py PORT RATE
+
+It publishes RATE persistent messages a second to a durable queue with confirms and consumes them.
+A latency is counted from the moment when the message was due, so that a broker which does not
+read for a second delays all that were due in it.  It logs in anew twice a second, each time
+as a user whose password the broker has not verified yet.
+
+On a line from standard input it ends and prints JSON: `latencies` (when due, ms until the consumer
+had it; what never came counts until the end), `logins` (when, ms; -1 for a failed one) and `drops`
+(when a connection was lost).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import struct
+import sys
+import threading
+import time
+from typing import Final
+
+from target import COLD_PASSWORD, COLD_USERS
+
+import raw
+from raw_codec import method
+
+QUEUE: Final = "neighbour"
+LOGIN_SECONDS: Final = 0.5
+HEARTBEAT_SECONDS: Final = 2
+BODY: Final = struct.Struct("!qd")
+
+
+class Neighbour:
+    """One publisher, one consumer, and logins now and then."""
+
+    def __init__(self, port: int, rate: float) -> None:
+        self.uri = f"amqp://guest:guest@127.0.0.1:{port}/%2F"
+        self.every = 1.0 / rate
+        self.over = threading.Event()
+        self.due: dict[int, float] = {}
+        self.latencies: list[tuple[float, float]] = []
+        self.logins: list[tuple[float, float]] = []
+        self.drops: list[float] = []
+
+    def run(self) -> None:
+        """Work until a line comes from standard input, then print what was found."""
+        with self._opened() as connection:
+            connection.declare(1, QUEUE, durable=True)
+        works = (self._publish, self._consume, self._log_in)
+        for work in works:
+            threading.Thread(target=self._again, args=(work,), daemon=True).start()
+        print("ready", flush=True)
+        sys.stdin.readline()
+        self.over.set()
+        end = time.monotonic()
+        lost = [(due, (end - due) * 1000) for due in list(self.due.values())]
+        told = {"latencies": self.latencies + lost, "logins": self.logins, "drops": self.drops}
+        print(json.dumps(told), flush=True)
+
+    def _opened(self) -> raw.Connection:
+        connection = raw.connect(self.uri, raw.Login(heartbeat=HEARTBEAT_SECONDS))
+        connection.open_channel(1)
+        return connection
+
+    def _again(self, work: object) -> None:
+        """Do a work, again after each loss of its connection."""
+        assert callable(work)
+        while not self.over.is_set():
+            try:
+                work()
+            except (OSError, raw.Closed, AssertionError):
+                self.drops.append(time.monotonic())
+                self.over.wait(0.1)
+
+    def _publish(self) -> None:
+        with self._opened() as connection:
+            connection.call(1, "confirm.select")
+            lost = threading.Event()
+            threading.Thread(target=self._read, args=(connection, lost), daemon=True).start()
+            number, due = time.monotonic_ns(), time.monotonic()
+            while not self.over.is_set():
+                if lost.is_set():
+                    raise raw.Closed("the publisher's connection ended")
+                due += self.every
+                time.sleep(max(0.0, due - time.monotonic()))
+                number += 1
+                self.due[number] = due
+                body = BODY.pack(number, due)
+                connection.send(raw.publish(1, "", QUEUE, body, delivery_mode=2))
+
+    def _read(self, connection: raw.Connection, lost: threading.Event) -> None:
+        """Read confirms and heartbeats until the connection ends; answer with heartbeats."""
+        with contextlib.suppress(OSError, raw.Closed):
+            while True:
+                connection.next_frame()
+        lost.set()
+
+    def _consume(self) -> None:
+        with self._opened() as connection:
+            connection.call(1, "basic.qos", prefetch_count=1000)
+            connection.call(1, "basic.consume", queue=QUEUE)
+            beaten = time.monotonic()
+            while not self.over.is_set():
+                got = connection.next_method()
+                now = time.monotonic()
+                if got.name != "basic.deliver":
+                    raise raw.Closed(str(got))
+                number, due = BODY.unpack(got.body)
+                if self.due.pop(number, None) is not None:
+                    self.latencies.append((due, (now - due) * 1000))
+                connection.send(method(1, "basic.ack", delivery_tag=got.delivery_tag))
+                if now - beaten > HEARTBEAT_SECONDS / 2:
+                    beaten = now
+                    connection.send(raw.frame(raw.HEARTBEAT, 0, b""))
+
+    def _log_in(self) -> None:
+        for number in range(COLD_USERS):
+            begun = time.monotonic()
+            took = -1.0
+            with contextlib.suppress(OSError, raw.Closed, AssertionError):
+                raw.connect(self.uri, raw.Login(f"cold-{number}", COLD_PASSWORD)).close()
+                took = (time.monotonic() - begun) * 1000
+            self.logins.append((begun, took))
+            if self.over.wait(LOGIN_SECONDS):
+                return
+        self.over.wait()
+
+
+if __name__ == "__main__":
+    Neighbour(int(sys.argv[1]), float(sys.argv[2])).run()
