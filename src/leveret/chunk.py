@@ -28,7 +28,8 @@ Arrays from 128 on, one after the other:
             body, seeded with the       u16[n]  flags, see below
             sequence                    u32[a]  end of each address in the addresses
 
-Flags: 1 = persistent, 2 = dead-lettered by a broker; bits 8-15 = priority.
+Flags: 1 = persistent, 2 = dead-lettered by a broker, 4 = a trail is behind the properties (in the
+chunks of queues alone, see `wire/trail.py`); bits 8-15 = priority.
 
 Areas: the addresses (each exchange and routing key as AMQP short strings), the properties (content
 headers from their flags on), the bodies.
@@ -58,6 +59,7 @@ from leveret.wire.buffer import (
     write_i32_le,
     write_i64_le,
 )
+from leveret.wire.trail import TRAIL_FIXED_BYTES, has_trail, trail_place, trailed, with_trail
 
 CHUNK_MAGIC: Final = b"LVchunk2"
 CHUNK_HEADER_BYTES: Final = 128
@@ -90,11 +92,13 @@ class ChunkBuilder:
     """Gathers messages of one owner in ascending sequence, and makes a chunk of them.
 
     An owner that `keeps_all`, as streams do, has messages counted as persistent that are not.
+    `trails` keeps what the broker alone knows of a message: never in what others read.
     """
 
-    def __init__(self, owner: i64, keeps_all: bool = False) -> None:
+    def __init__(self, owner: i64, keeps_all: bool = False, trails: bool = False) -> None:
         self.owner: Final[i64] = owner
         self._keeps_all = keeps_all
+        self._trails = trails
         self.count: i64 = 0
         self.first: i64 = 0
         self.last: i64 = -1
@@ -147,8 +151,13 @@ class ChunkBuilder:
         write_i64_le(self._sequences, sequence)
         write_i64_le(self._timestamps, message.timestamp_ms)
         write_i64_le(self._expiries, expiry_ms)
-        self._digests.write(_record_digest(sequence, message.properties, message.body))
-        write_i32_le(self._property_sizes, i32(len(message.properties)))
+        properties = message.properties
+        flags: i64 = (1 if message.persistent else 0) | (2 if message.died else 0)
+        if self._trails and has_trail(message.address):
+            properties = with_trail(message)
+            flags |= 4
+        self._digests.write(_record_digest(sequence, properties, message.body))
+        write_i32_le(self._property_sizes, i32(len(properties)))
         write_i32_le(self._body_sizes, i32(len(message.body)))
         write_i32_le(self._address_indexes, i32(self._address(message.address.wire)))
         write_i32_le(self._delivery_counts, i32(delivery_count))
@@ -157,9 +166,9 @@ class ChunkBuilder:
             self.persistent += 1
             self.persistent_bytes += message.size
             self.persistent_bodies += len(message.body)
-        self._flags.append((1 if message.persistent else 0) | (2 if message.died else 0))
+        self._flags.append(int(flags))
         self._flags.append(int(priority & 255))
-        self._properties.write(message.properties)
+        self._properties.write(properties)
         self._bodies.append(message.body)
         self._body_bytes += len(message.body)
 
@@ -403,8 +412,15 @@ class Chunk(ChunkLayout):
             if _record_digest(sequence, property_bytes, body_bytes) != data[at : at + 8]:
                 raise RecordDamaged(index, sequence)
         flags: i64 = i64(read_i16_le(data, self.flags_at + 2 * index))
+        address = self.address(index)
+        if flags & 4:
+            place = trail_place(property_bytes)
+            if place < 0:
+                raise RecordDamaged(index, sequence)
+            address = trailed(address, property_bytes, place)
+            property_bytes = property_bytes[:place]
         return Message(
-            self.address(index),
+            address,
             property_bytes,
             body_bytes,
             self.timestamp_ms(index),
@@ -438,9 +454,11 @@ class Chunk(ChunkLayout):
         return digest == data[at : at + 8]
 
     def sizes(self, index: i64) -> tuple[int, int]:
-        """Return the bytes of the properties and of the body of message `index`."""
+        """Return what properties and body of message `index` count in its `size`."""
         self._checked(index)
         properties = self._property_ends[index] - (self._property_ends[index - 1] if index else 0)
+        if read_i16_le(self.data, self.flags_at + 2 * index) & 4:
+            properties -= TRAIL_FIXED_BYTES
         body = self._body_ends[index] - (self._body_ends[index - 1] if index else 0)
         return properties, body
 

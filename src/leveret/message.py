@@ -14,6 +14,9 @@ from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
+#: What stands for all the copies that dead-lettering may make of a message by itself.
+ALL_LETTERS: Final = -1
+
 
 @final
 @mypyc_attr(acyclic=True)
@@ -21,13 +24,26 @@ class Address:
     """Where messages were published to, as bytes of UTF-8, each 0 to 255 bytes long.
 
     `wire` is both as AMQP short strings, ready to be copied into a delivery.
+
+    A few messages have an address of their own, with what the broker alone knows of their way:
+    `blind` is the header BCC as entries of a table, and `letters_left` how many more copies dead-
+    lettering may make by itself (ALL_LETTERS: it has made none).  No client is shown either.
     """
 
-    __slots__ = ("exchange", "routing_key", "wire")
+    __slots__ = ("blind", "blind_bytes", "exchange", "letters_left", "routing_key", "wire")
 
-    def __init__(self, exchange: bytes, routing_key: bytes) -> None:
+    def __init__(
+        self,
+        exchange: bytes,
+        routing_key: bytes,
+        blind: bytes = b"",
+        letters_left: i64 = ALL_LETTERS,
+    ) -> None:
         self.exchange: Final = exchange
         self.routing_key: Final = routing_key
+        self.blind: Final = blind
+        self.blind_bytes: Final[i64] = len(blind)
+        self.letters_left: Final[i64] = letters_left
         self.wire: Final = (
             bytes((len(exchange),)) + exchange + bytes((len(routing_key),)) + routing_key
         )
@@ -38,7 +54,8 @@ class Address:
 class Message:
     """One message: its address, property bytes, body and the time it was taken (ms, Unix epoch).
 
-    `properties` starts with the 16 property flag bits; `size` is the bytes of properties and body.
+    `properties` starts with the 16 property flag bits; `size` is the bytes of properties and body,
+    and of what the address keeps for the message alone.
     `died` tells that this broker dead-lettered it: its `x-death` header is the broker's own.
     `numbered` tells that a client published it with a number that its queues count.
     """
@@ -71,4 +88,4 @@ class Message:
         self.persistent: Final = persistent
         self.died: Final = died
         self.numbered: Final = numbered
-        self.size: Final[i64] = len(properties) + len(body)
+        self.size: Final[i64] = len(properties) + len(body) + address.blind_bytes

@@ -102,6 +102,10 @@ PROPERTY_SETS = st.builds(
 )
 
 
+def _address(exchange: str, routing_key: str) -> Address:
+    return Address(exchange.encode(), routing_key.encode())
+
+
 @st.composite
 def published(draw: st.DrawFn) -> list[Message]:
     """Return messages that share some of their properties and addresses."""
@@ -111,7 +115,7 @@ def published(draw: st.DrawFn) -> list[Message]:
     count = draw(st.integers(1, 30))
     return [
         Message(
-            Address(*(word.encode() for word in draw(st.sampled_from(addresses)))),
+            _address(*draw(st.sampled_from(addresses))),
             draw(st.sampled_from(several)).encode(),
             draw(st.binary(max_size=20)),
             draw(moments),

@@ -280,7 +280,7 @@ class Commit(Dispatcher):
         queues = route.queues
         if route.exchange is not None and (route.dynamic or not is_reached(queues)):
             letter = unstaged(message, route, self.turn.now_ms)
-            queues = self._routes.queues(route, letter, copies_of(letter.properties))
+            queues = self._routes.queues(route, letter, copies_of(letter))
         if not is_reached(queues):
             raise PreconditionFailed(
                 f"a message in {self.vhost.queue_label(queue.name)} is unroutable: exchange "

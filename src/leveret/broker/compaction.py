@@ -106,7 +106,7 @@ class QueueMove(Move):
         """Return what lives of the chunk."""
         gone = self.queue.stored.gone
         ended = self.stored.restored and not self.queue.keeps_all
-        builder = ChunkBuilder(self.queue.queue_id)
+        builder = ChunkBuilder(self.queue.queue_id, False, True)
         for index in range(chunk.count):
             sequence = chunk.sequence(index)
             # What is not persistent ended with the process that took it.

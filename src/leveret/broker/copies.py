@@ -1,8 +1,9 @@
 """The headers CC and BCC: more routing keys of a message (behaviour 23).
 
-A message goes wherever its routing key, or one of these, leads, once to each queue.  BCC is taken
-out before the message is stored, but where it is to be routed again (`keeps_bcc`); CC stays.  The
-property bytes are searched, not decoded.
+A message goes wherever its routing key, or one of these, leads, once to each queue.  CC stays in
+the message's headers.  BCC is taken out of them when the message comes in and kept in its address,
+which no way out of the broker shows: a dead letter and a delayed message are routed by it again.
+The property bytes are searched, not decoded.
 
 Source: RabbitMQ's sender-selected distribution.  RabbitMQ skips what is no string in such an
 array; here it is refused, because a copy that nobody gets is a mistake.
@@ -16,6 +17,7 @@ from mypy_extensions import i64
 
 from leveret.errors import PreconditionFailed
 from leveret.limits import SHORT_STRING_BYTES_MAX
+from leveret.message import Address, Message
 from leveret.wire.buffer import read_i32_be
 from leveret.wire.edit import edit_headers
 from leveret.wire.properties import HEADERS, find_property
@@ -55,35 +57,69 @@ def copy_keys(properties: bytes) -> list[str]:
 
     Raises: PreconditionFailed (406) for anything but arrays of strings of at most 255 bytes.
     """
-    keys: list[str] = []
     at = find_property(properties, HEADERS)
     if at < 0:
-        return keys
-    end: i64 = at + 4 + i64(read_i32_be(properties, at))
-    position: i64 = at + 4
+        return []
+    return _keys_in(properties, at + 4, at + 4 + i64(read_i32_be(properties, at)))
+
+
+def _keys_in(entries: bytes, position: i64, end: i64) -> list[str]:
+    """Return the routing keys in the entries of a table that lie from `position` to `end`."""
+    keys: list[str] = []
     while position < end:
-        value: i64 = position + 1 + i64(properties[position])
-        name = properties[position + 1 : value]
+        value: i64 = position + 1 + i64(entries[position])
+        name = entries[position + 1 : value]
         if name in (CC, BCC):
-            _read_keys(properties, value, name, keys)
-        position = value_end(properties, value)
+            _read_keys(entries, value, name, keys)
+        position = value_end(entries, value)
     return keys
 
 
 def carbon_copies(headers: dict[str, object]) -> list[str]:
     """Return the keys in the CC of a message that was taken; what is no text is passed over."""
-    return _keys_of(headers.get("CC"))
-
-
-def blind_copies(headers: dict[str, object]) -> list[str]:
-    """Return the keys in the BCC of a message that kept it because it is to be routed again."""
-    return _keys_of(headers.get("BCC"))
-
-
-def _keys_of(copies: object) -> list[str]:
+    copies = headers.get("CC")
     if not isinstance(copies, list):
         return []
     return [key for key in copies if isinstance(key, str)]
+
+
+def blind_copies(address: Address) -> list[str]:
+    """Return the keys in the BCC that a message was published with."""
+    return _keys_in(address.blind, 0, address.blind_bytes) if address.blind_bytes else []
+
+
+def blind_entries(properties: bytes) -> bytes:
+    """Return the headers BCC of legal property bytes as entries of a table, for an address."""
+    at = find_property(properties, HEADERS)
+    if at < 0:
+        return b""
+    position: i64 = at + 4
+    end: i64 = position + i64(read_i32_be(properties, at))
+    found = b""
+    while position < end:
+        value: i64 = position + 1 + i64(properties[position])
+        after = value_end(properties, value)
+        if properties[position + 1 : value] == BCC:
+            found += properties[position:after]
+        position = after
+    return found
+
+
+def blinded(message: Message) -> Message:
+    """Return a message whose BCC is in its address; an older build kept some in the headers."""
+    blind = blind_entries(message.properties)
+    if not blind:
+        return message
+    address = message.address
+    return Message(
+        Address(address.exchange, address.routing_key, blind, address.letters_left),
+        without_bcc(message.properties),
+        message.body,
+        message.timestamp_ms,
+        message.persistent,
+        message.died,
+        message.numbered,
+    )
 
 
 def without_bcc(properties: bytes) -> bytes:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
-from leveret.broker.copies import carbon_copies
+from leveret.broker.copies import blind_copies, carbon_copies
 from leveret.broker.timers import Timed
 from leveret.broker.turn import Dying
 from leveret.limits import DEAD_LETTER_RETRY_MS
@@ -169,6 +169,8 @@ class DeadLetter(Dying):
         letter = self._letter(deaths, name)
         if queue.settings.dead_letter_routing_key is not None:
             keys = [queue.settings.dead_letter_routing_key]
+        else:
+            keys = keys + blind_copies(self.message.address)
         matched = vhost.route_copies(exchange, keys[0], keys[1:], letter.properties).queues
         targets = [target for target in matched if not _is_cycle(target.name, deaths)]
         full = [target for target in targets if target.screens and target.is_full(letter)]
@@ -241,13 +243,15 @@ class DeadLetter(Dying):
             death.write(w)
         patch_length(w, start, i64(len(w)) - start - 4)
         routing_key = message.address.routing_key
+        blind = message.address.blind
         own_key = self.queue.settings.dead_letter_routing_key
         if own_key is not None:
             routing_key = own_key.encode("utf-8", "surrogateescape")
+            blind = b""
             drop.append(b"CC")
         properties = edit_headers(message.properties, drop, {}, w.getvalue())
         return Message(
-            Address(exchange.encode("utf-8", "surrogateescape"), routing_key),
+            Address(exchange.encode("utf-8", "surrogateescape"), routing_key, blind),
             without_property(properties, EXPIRATION),
             message.body,
             self.queue.turn.now_ms,

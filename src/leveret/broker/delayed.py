@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from leveret.broker.chunked import ChunkedQueue
-from leveret.broker.copies import without_bcc
+from leveret.broker.copies import blinded
 from leveret.broker.source import Returned
 from leveret.broker.timers import Timed
 from leveret.broker.turn import Turn
@@ -84,21 +84,6 @@ def undelayed(message: Message, now_ms: i64) -> Message:
     )
 
 
-def _without_bcc(message: Message) -> Message:
-    """Return a message as its queues take it: the header BCC has done its work."""
-    properties = without_bcc(message.properties)
-    if len(properties) == len(message.properties):
-        return message
-    return Message(
-        message.address,
-        properties,
-        message.body,
-        message.timestamp_ms,
-        message.persistent,
-        message.died,
-    )
-
-
 @final
 class DueTimer(Timed):
     """The timer of one store."""
@@ -119,7 +104,6 @@ class DelayedMessages(ChunkedQueue):
     def __init__(self, turn: Turn, queue_id: i64, exchange: Exchange) -> None:
         super().__init__(turn, queue_id, "", exchange.durable, False, False, {})
         self.keeps_all = True
-        self.keeps_bcc = True
         self.exchange = exchange
         self.messages: dict[i64, Message] = {}
         self.heap: list[tuple[int, int]] = []
@@ -178,9 +162,9 @@ class DelayedMessages(ChunkedQueue):
     def _hand_over(self, sequence: i64, message: Message, now_ms: i64) -> None:
         vhost = self.vhost
         if vhost is not None:
-            letter = undelayed(message, now_ms)
+            letter = undelayed(blinded(message), now_ms)
             queues = vhost.destinations(self.exchange, letter)
-            vhost.move(self, sequence, message, _without_bcc(letter), queues)
+            vhost.move(self, sequence, message, letter, queues)
 
     def buried(self, sequence: i64, message: Message, recorded: bool) -> None:
         """Forget a message that left; `recorded` tells that the journal knows it."""

@@ -179,7 +179,7 @@ class Pages:
     def spill(self, page: Page) -> None:
         """Give a page's messages a place in a segment file."""
         queue = self.queue
-        builder = ChunkBuilder(queue.queue_id)
+        builder = ChunkBuilder(queue.queue_id, False, True)
         window = page.window
         assert window is not None
         gaps: list[i64] = []

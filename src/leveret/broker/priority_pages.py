@@ -174,7 +174,7 @@ class PriorityPages(Pages):
         if not [item for item in rows if at.get(item.sequence) is item]:
             return
         queue = self.queue
-        builder = ChunkBuilder(queue.queue_id)
+        builder = ChunkBuilder(queue.queue_id, False, True)
         for item in rows:
             message = item.message
             level = level_of(message, self.ready.priority_max)

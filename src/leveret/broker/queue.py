@@ -81,8 +81,6 @@ class Queue(Dispatcher):
         self.expiry_of_queue: QueueExpiry | None = None
         #: True for what takes messages beside the queues and counts as no destination.
         self.is_tap = False
-        #: True where a message keeps its BCC, because it is routed again when it leaves.
-        self.keeps_bcc = False
         #: True where every message is journaled, persistent or not (streams).
         self.keeps_all = False
         self.owner: Link | None = None

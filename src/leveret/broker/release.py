@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
-from leveret.broker.copies import copy_keys, without_bcc
+from leveret.broker.copies import blind_copies, blinded, copy_keys
 from leveret.broker.dead_letter import DeadLetter
 from leveret.broker.exchange import Exchange
 from leveret.broker.queue import Queue, is_reached
@@ -104,9 +104,13 @@ class StagedRoutes:
 
 
 def unstaged(message: Message, route: StagedRoute, now_ms: i64) -> Message:
-    """Return a staged message as its publisher meant it; BCC is still there."""
+    """Return a staged message as its publisher meant it."""
+    address = route.address
+    message = blinded(message)
+    if message.address.blind_bytes > 0:
+        address = Address(address.exchange, address.routing_key, message.address.blind)
     return Message(
-        route.address,
+        address,
         without_staged(message.properties),
         message.body,
         now_ms,
@@ -114,19 +118,13 @@ def unstaged(message: Message, route: StagedRoute, now_ms: i64) -> Message:
     )
 
 
-def _are_routed_again(queues: list[Queue]) -> bool:
-    """Tell whether all of them hand a message to their exchange again, where BCC counts."""
-    for queue in queues:
-        if not queue.keeps_bcc:
-            return False
-    return bool(queues)
-
-
-def copies_of(properties: bytes) -> list[str]:
+def copies_of(message: Message) -> list[str]:
     """Return the keys of CC and BCC; they were checked when the message was staged."""
-    if find_property(properties, HEADERS) < 0 or special_headers(properties) & COPIES == 0:
-        return []
-    return copy_keys(properties)
+    keys = blind_copies(message.address)
+    properties = message.properties
+    if find_property(properties, HEADERS) >= 0 and special_headers(properties) & COPIES:
+        keys = copy_keys(properties) + keys
+    return keys
 
 
 @final
@@ -238,10 +236,8 @@ class Release(SpillWaiter):
         vhost = self.vhost
         route = self._routes.find(read_staged(message.properties))
         letter = unstaged(message, route, vhost.turn.now_ms)
-        copies = copies_of(letter.properties)
+        copies = copies_of(letter)
         targets = self._routes.queues(route, letter, copies)
-        if copies and not _are_routed_again(targets):
-            letter = _with_properties(letter, without_bcc(letter.properties))
         reached = is_reached(targets)
         released = letter
         found: i64 = len(targets)
@@ -287,9 +283,3 @@ class Release(SpillWaiter):
         del releases[0]
         if releases:
             releases[0].go_on()
-
-
-def _with_properties(message: Message, properties: bytes) -> Message:
-    return Message(
-        message.address, properties, message.body, message.timestamp_ms, message.persistent
-    )

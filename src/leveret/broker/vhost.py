@@ -115,7 +115,7 @@ class Vhost(VhostQueues):
         """Return where a message of the broker's own goes from `exchange`."""
         key = message.address.routing_key.decode("utf-8", "surrogateescape")
         headers = property_headers(message.properties) or {}
-        copies = carbon_copies(headers) + blind_copies(headers)
+        copies = carbon_copies(headers) + blind_copies(message.address)
         return self.route_copies(exchange, key, copies, message.properties).queues
 
     # -- messages ---------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ INTERNAL: Final = "internal exchange"
 NOT_STRICT: Final = "key is not strict"
 NO_BINDING: Final = "no binding matches"
 
-#: The header with more routing keys.  BCC is taken off before a message is stored.
+#: The header with more routing keys.  BCC is in no message that a reader gets.
 COPIES: Final = "CC"
 
 

@@ -17,7 +17,7 @@ from leveret.broker.queue import Queue, is_reached
 from leveret.broker.vhost import KNOWN, RECORDED
 from leveret.message import Message
 from leveret.session.channel import CONFIRM, TX, Channel, TxPublish
-from leveret.session.inspect import inspect
+from leveret.session.inspect import addressed, inspect
 from leveret.session.route import ALREADY_TAKEN, Route, give_back, queues_of
 
 #: What a message comes back with that no consumer can take now.
@@ -35,13 +35,15 @@ def accept_immediate(
     turn = connection.turn
     more_keys: list[str] = []
     numbered = False
+    address = route.address
     inspected = inspect(channel, properties)
     if inspected is not None:
         properties = inspected.properties
         more_keys = inspected.more_keys
         numbered = inspected.numbered
+        address = addressed(address, inspected)
     queues = queues_of(channel, route, more_keys, properties)
-    message = Message(route.address, properties, body, turn.now_ms, persistent, False, numbered)
+    message = Message(address, properties, body, turn.now_ms, persistent, False, numbered)
     route.exchange.published_in += 1
     connection.published += 1
     if channel.mode == TX:

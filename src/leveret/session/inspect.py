@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
-from leveret.broker.copies import copy_keys, without_bcc
+from leveret.broker.copies import blind_entries, copy_keys, without_bcc
 from leveret.broker.expiration import check_expiration
 from leveret.broker.replies import REPLY_NAME
 from leveret.broker.special_headers import COPIES, NUMBERED, special_headers
 from leveret.errors import PreconditionFailed
+from leveret.message import Address
 from leveret.wire.edit import with_text
 from leveret.wire.numbered import read_numbered
 from leveret.wire.properties import (
@@ -45,14 +46,14 @@ _ASKS: Final = bytes((len(REPLY_NAME),)) + REPLY_NAME.encode()
 class Inspected:
     """What is different with a message: the properties to keep, and more keys to route by.
 
-    `numbered` tells that its publisher gave it a number; `whole` is `properties` with BCC, for who
-    routes the message later.
+    `numbered` tells that its publisher gave it a number; `blind` is the header BCC, which is in
+    `properties` no more, as the message's address keeps it.
     """
 
     def __init__(
-        self, properties: bytes, more_keys: list[str], numbered: bool, whole: bytes
+        self, properties: bytes, more_keys: list[str], numbered: bool, blind: bytes = b""
     ) -> None:
-        self.whole: Final = whole
+        self.blind: Final = blind
         self.properties: Final = properties
         self.more_keys: Final = more_keys
         self.numbered: Final = numbered
@@ -68,22 +69,20 @@ def inspect(channel: Channel, properties: bytes) -> Inspected | None:
     kept = _inspect_plain(channel, properties)
     special = special_headers(properties) if properties[0] & _HEADERS else 0
     if special == 0:
-        return None if kept is properties else Inspected(kept, [], False, kept)
+        return None if kept is properties else Inspected(kept, [], False)
     numbered = special & NUMBERED != 0 and read_numbered(properties) is not None
     if special & COPIES == 0:
-        return Inspected(kept, [], numbered, kept)
-    return Inspected(without_bcc(kept), copy_keys(kept), numbered, kept)
+        return Inspected(kept, [], numbered)
+    more_keys = copy_keys(kept)
+    blind = blind_entries(kept)
+    return Inspected(without_bcc(kept) if blind else kept, more_keys, numbered, blind)
 
 
-def judge(channel: Channel, properties: bytes) -> Inspected:
-    """Judge legal property bytes of a message that is routed later: its copies stay in it.
-
-    Raises: PreconditionFailed (406) as `inspect`.
-    """
-    kept = _inspect_plain(channel, properties)
-    special = special_headers(properties) if properties[0] & _HEADERS else 0
-    numbered = special & NUMBERED != 0 and read_numbered(properties) is not None
-    return Inspected(kept, copy_keys(kept) if special & COPIES else [], numbered, kept)
+def addressed(address: Address, inspected: Inspected) -> Address:
+    """Return the address of a message: one of its own where it has blind copies."""
+    if not inspected.blind:
+        return address
+    return Address(address.exchange, address.routing_key, inspected.blind)
 
 
 def _inspect_plain(channel: Channel, properties: bytes) -> bytes:

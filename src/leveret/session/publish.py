@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
-from leveret.broker.queue import Queue, is_reached
+from leveret.broker.queue import is_reached
 from leveret.broker.vhost import KNOWN, RECORDED
 from leveret.message import Message
 from leveret.session.channel import CONFIRM, NO_CONTENT, TX, Channel, TxPublish
 from leveret.session.immediate import accept_immediate
-from leveret.session.inspect import INSPECTED, INSPECTED_LOW, inspect
-from leveret.session.route import ALREADY_TAKEN, Route, give_back, queues_of, resolve, unrefused
+from leveret.session.inspect import INSPECTED, INSPECTED_LOW, addressed, inspect
+from leveret.session.route import ALREADY_TAKEN, give_back, queues_of, resolve, unrefused
 from leveret.session.staged import accept_special
 from leveret.wire.properties import skim_properties
 
@@ -79,23 +79,20 @@ def accept(
             accept_special(channel, route, properties, body)
         return
     more_keys: list[str] | None = None
-    whole = properties
+    address = route.address
     numbered = False
     if properties[0] & INSPECTED or properties[1] & INSPECTED_LOW:
         inspected = inspect(channel, properties)
         if inspected is not None:
             properties = inspected.properties
             more_keys = inspected.more_keys
-            whole = inspected.whole
+            address = addressed(address, inspected)
             numbered = inspected.numbered
     turn = connection.turn
-    message = Message(route.address, properties, body, turn.now_ms, persistent, False, numbered)
+    message = Message(address, properties, body, turn.now_ms, persistent, False, numbered)
     queues = route.queues
     if more_keys:
         queues = queues_of(channel, route, more_keys, properties)
-        if len(whole) != len(properties) and _are_routed_again(queues):
-            _put_apart(channel, route, message, queues, whole)
-            return
     elif route.dynamic:
         queues = unrefused(vhost.route(route.exchange, route.routing_key, properties))
     route.exchange.published_in += 1
@@ -114,51 +111,6 @@ def accept(
             give_back(channel, message)
         elif outcome & KNOWN and connection.known_notify:
             give_back(channel, message, ALREADY_TAKEN, "ALREADY_TAKEN")
-    if channel.mode == CONFIRM:
-        channel.count_publish(outcome)
-    connection.check_publisher(outcome & RECORDED != 0)
-
-
-def _are_routed_again(queues: list[Queue]) -> bool:
-    """Tell whether one of them hands a message to its exchange again."""
-    for queue in queues:
-        if queue.keeps_bcc:
-            return True
-    return False
-
-
-def _put_apart(
-    channel: Channel, route: Route, message: Message, queues: list[Queue], whole: bytes
-) -> None:
-    """Publish with the header BCC to what routes the message later, and without it to the rest."""
-    connection = channel.connection
-    vhost = channel.vhost
-    later = Message(
-        message.address,
-        whole,
-        message.body,
-        message.timestamp_ms,
-        message.persistent,
-        False,
-        message.numbered,
-    )
-    stores = [queue for queue in queues if queue.keeps_bcc]
-    others = [queue for queue in queues if not queue.keeps_bcc]
-    route.exchange.published_in += 1
-    connection.published += 1
-    if channel.mode == TX:
-        channel.hold(TxPublish(later, stores, False))
-        if others:
-            channel.hold(TxPublish(message, others, False))
-        connection.check_publisher(True)
-        return
-    outcome = vhost.publish(later, stores)
-    if others:
-        outcome |= vhost.publish(message, others)
-    if connection.turn.events is not None:
-        connection.turn.events.published(vhost, message, len(queues))
-    if route.mandatory and outcome & KNOWN and connection.known_notify:
-        give_back(channel, message, ALREADY_TAKEN, "ALREADY_TAKEN")
     if channel.mode == CONFIRM:
         channel.count_publish(outcome)
     connection.check_publisher(outcome & RECORDED != 0)

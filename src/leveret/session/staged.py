@@ -1,7 +1,7 @@
 """Publishes that do not simply go to queues: those that are staged, and the commits of batches.
 
 A message to a staging queue is judged as if it went where its headers say it is to go: whoever may
-not write there is told at once.  It keeps its CC and BCC, which count when it goes on.
+not write there is told at once.  Its CC and BCC are kept, and count when it goes on.
 
 A commit may take several turns.  The connection stands still meanwhile (`HALT_COMMIT`), so that all
 that came after it is done after it, and confirms stay in order.  On a confirming channel a refused
@@ -21,7 +21,7 @@ from leveret.errors import AmqpError, FrameError, PreconditionFailed, SoftError
 from leveret.limits import SHORT_STRING_BYTES_MAX
 from leveret.message import Message
 from leveret.session.channel import CONFIRM, TX, Channel, TxPublish
-from leveret.session.inspect import judge
+from leveret.session.inspect import Inspected, addressed, inspect
 from leveret.session.route import Route, check_copies, give_back, writable
 from leveret.session.states import HALT_COMMIT, OPEN
 from leveret.wire.staged import read_staged
@@ -49,13 +49,13 @@ def _stage(channel: Channel, route: Route, properties: bytes, body: bytes) -> No
     staging = route.staging
     assert staging is not None
     connection = channel.connection
-    judged = judge(channel, properties)
+    judged = inspect(channel, properties) or Inspected(properties, [], False)
     _check_destination(channel, judged.properties, judged.more_keys)
     route.exchange.published_in += 1
     connection.published += 1
     # What is staged is kept whatever its delivery mode is; that counts when it goes on.
     message = Message(
-        route.address,
+        addressed(route.address, judged),
         judged.properties,
         body,
         connection.turn.now_ms,

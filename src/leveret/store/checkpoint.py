@@ -106,6 +106,9 @@ class CheckpointOutput:
         self._snapshot.counter("seed", seed)
         self._builder: ChunkBuilder | None = None
         self._queue_id: i64 = -1
+        #: True while the messages are those of a queue and not of a stream, which others read.
+        self._trails = False
+        self._defined_trails = False
         self._writes: list[SegmentWrite] = []
         self._held: i64 = 0
         self._file_number: i64 = -1
@@ -126,12 +129,18 @@ class CheckpointOutput:
     def define(self, kind: str, definition: dict[str, object]) -> None:
         """Hand over a definition, as `Journal.define` takes it."""
         self._close_chunk()
+        if kind == "queue":
+            arguments = definition.get("arguments")
+            stream = isinstance(arguments, dict) and arguments.get("x-queue-type") == "stream"
+            self._defined_trails = not stream
         self._snapshot.define(kind, definition)
 
     def queue(self, queue_id: i64, next_sequence: i64) -> None:
         """Begin a queue or stream, whose next message gets `next_sequence` or a greater one."""
         self._close_chunk()
         self._queue_id = queue_id
+        self._trails = self._defined_trails
+        self._defined_trails = False
         self._snapshot.queue(queue_id, next_sequence)
 
     def acked(self, queue_id: i64, ranges: list[tuple[int, int]]) -> None:
@@ -158,7 +167,7 @@ class CheckpointOutput:
         self._check(queue_id)
         builder = self._builder
         if builder is None:
-            builder = ChunkBuilder(queue_id)
+            builder = ChunkBuilder(queue_id, False, self._trails)
             self._builder = builder
         builder.add(sequence, message, delivery_count, expiry_ms, priority)
         self._sequences.append(int(sequence))

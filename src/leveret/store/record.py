@@ -48,7 +48,8 @@ Payloads by kind (`string` = u8 length and bytes; `table` = AMQP field table):
     clean stop           i64 time in ms
 
     message              i64 timestamp in ms | u8 flags (1 = persistent, 2 = dead-lettered, 4 = the
-                         number that its publisher gave it counts) | string exchange |
+                         number that its publisher gave it counts, 8 = a trail is behind the
+                         properties, see `wire/trail.py`) | string exchange |
                          string routing key | u32 size | properties | body, up to the end
 
 A state snapshot is a group too; the kinds from 32 on occur there only (`snapshot.py`).
@@ -70,6 +71,7 @@ from leveret.wire.buffer import (
     write_i32_le,
     write_i64_le,
 )
+from leveret.wire.trail import has_trail, trail_place, trailed, with_trail
 
 DEFINE: Final = 1
 DELETE: Final = 2
@@ -228,10 +230,12 @@ def write_message(writer: BytesWriter, message: Message) -> None:
         (1 if message.persistent else 0)
         | (2 if message.died else 0)
         | (4 if message.numbered else 0)
+        | (8 if has_trail(message.address) else 0)
     )
     writer.write(message.address.wire)
-    write_i32_le(writer, len(message.properties))
-    writer.write(message.properties)
+    properties = with_trail(message)
+    write_i32_le(writer, len(properties))
+    writer.write(properties)
 
 
 @final
@@ -274,9 +278,17 @@ def read_message(data: bytes, position: i64, end: i64, addresses: Addresses) -> 
     body: i64 = properties + i64(read_i32_le(data, sizes))
     if body < properties or body > end:
         raise Damaged("a message's properties exceed its record")
+    address = addresses.address(data, exchange, routing_key, sizes)
+    kept = data[properties:body]
+    if flags & 8:
+        place = trail_place(kept)
+        if place < 0:
+            raise Damaged("a message's trail exceeds its properties")
+        address = trailed(address, kept, place)
+        kept = kept[:place]
     return Message(
-        addresses.address(data, exchange, routing_key, sizes),
-        data[properties:body],
+        address,
+        kept,
         data[body:end],
         timestamp_ms,
         flags & 1 == 1,

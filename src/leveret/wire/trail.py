@@ -1,0 +1,57 @@
+"""What a message's address keeps for the broker alone, as bytes behind the stored properties.
+
+    properties | i32 letters left | entries of the header BCC | u32 size of the last two
+
+Little-endian, as everything that only the disk sees.  Few messages have it, and a flag of the
+record or of the chunk's row tells which.  Readers outside the broker never meet it, because no
+stream keeps it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mypy_extensions import i32, i64
+
+from leveret.message import ALL_LETTERS, Address, Message
+from leveret.wire.buffer import BytesWriter, read_i32_le, write_i32_le
+
+#: The letters left and the size, which count for no message.
+TRAIL_FIXED_BYTES: Final = 8
+
+
+def has_trail(address: Address) -> bool:
+    """Tell whether an address keeps more than exchange and routing key."""
+    return address.letters_left != ALL_LETTERS or address.blind_bytes > 0
+
+
+def with_trail(message: Message) -> bytes:
+    """Return a message's properties as they are stored."""
+    address = message.address
+    if not has_trail(address):
+        return message.properties
+    writer = BytesWriter()
+    writer.write(message.properties)
+    write_i32_le(writer, i32(address.letters_left))
+    writer.write(address.blind)
+    write_i32_le(writer, i32(address.blind_bytes + TRAIL_FIXED_BYTES - 4))
+    return writer.getvalue()
+
+
+def trail_place(stored: bytes) -> i64:
+    """Return where the trail begins in stored properties that have one; -1 if none can."""
+    size: i64 = len(stored)
+    if size < TRAIL_FIXED_BYTES + 2:
+        return -1
+    place: i64 = size - 4 - i64(read_i32_le(stored, size - 4))
+    return place if 2 <= place <= size - TRAIL_FIXED_BYTES else -1
+
+
+def trailed(address: Address, stored: bytes, place: i64) -> Address:
+    """Return an address with what the trail at `place` keeps for it."""
+    return Address(
+        address.exchange,
+        address.routing_key,
+        stored[place + 4 : len(stored) - 4],
+        i64(read_i32_le(stored, place)),
+    )
