@@ -33,6 +33,7 @@ from leveret.broker.compaction import Compaction
 from leveret.broker.queue import Queue
 from leveret.broker.timers import Timed
 from leveret.broker.turn import Link
+from leveret.clock import LivedClock
 from leveret.config import Settings, load
 from leveret.message import Message
 from leveret.store.checkpoint import CheckpointOutput, CheckpointSource, NewChunk
@@ -121,7 +122,7 @@ class BrokenNode(Node):
         self.steps = 0
         super().__init__(settings, *given)  # type: ignore[arg-type]
         if self.kind == "clock":
-            self.clock = BrokenClock(self.countdown)
+            self.clock = LivedClock(BrokenClock(self.countdown))
 
     def disk(self, real: RealDisk) -> Disk:
         if self.kind == "room":

@@ -33,7 +33,7 @@ from leveret.broker.events import Events
 from leveret.broker.restore import Restore
 from leveret.broker.users import ARGON2, User
 from leveret.broker.vhost_state import StreamIds
-from leveret.clock import Clock
+from leveret.clock import TICK_MS, Clock, LivedClock
 from leveret.config import Settings
 from leveret.errors import PreconditionFailed
 from leveret.management.chunk_source import ChunkSource
@@ -67,8 +67,6 @@ SWITCH_INTERVAL_SECONDS: Final = 0.0001
 
 #: Young objects that start a collection: messages are not tracked, so garbage is rare.
 GC_THRESHOLD: Final = 50_000
-
-TICK_SECONDS: Final = 1.0
 
 #: Memory blocks from this size on are mapped by themselves; smaller ones are used again.
 MAPPED_BYTES: Final = 8 * 1024 * 1024
@@ -149,7 +147,7 @@ class Node:
         self.settings = settings
         self._on_failure = on_failure
         self.log = make_log(settings.log_level, settings.log_format)
-        self.clock = SystemClock()
+        self.clock = LivedClock(SystemClock())
         self.broker = Broker(Journal(), settings.memory_bytes_max, RandomStreamIds())
         self.broker.disk_free_bytes_min = settings.disk_free_bytes_min
         self.failure: StorageFailure | None = None
@@ -536,7 +534,7 @@ class Node:
 
     async def _tick(self) -> None:
         while True:
-            await asyncio.sleep(TICK_SECONDS)
+            await asyncio.sleep(TICK_MS / 1000)
             self.runner.tick()
             self._space.look(self._threads.sync, self.runner.run)
             if not self.runner.in_checkpoint and self._space.wants_checkpoint():

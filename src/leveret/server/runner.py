@@ -22,7 +22,7 @@ from queue import SimpleQueue
 from leveret.broker.broker import Broker
 from leveret.broker.timers import NO_DEADLINE
 from leveret.broker.turn import ChunkWanted, Link, SyncWaiter
-from leveret.clock import Clock
+from leveret.clock import LivedClock
 from leveret.server.amqp import AmqpProtocol
 from leveret.server.chunk_files import ChunkFiles
 from leveret.store.checkpoint import Checkpoint, CheckpointWork
@@ -137,7 +137,7 @@ class Runner:
         self,
         loop: asyncio.AbstractEventLoop,
         broker: Broker,
-        clock: Clock,
+        clock: LivedClock,
         threads: DiskThreads,
         write_group: Callable[[Group], None],
         chunks: ChunkFiles,
@@ -150,6 +150,8 @@ class Runner:
         self._turn = broker.turn
         self._journal = broker.turn.journal
         self._clock = clock
+        #: The pauses that connections have heard of.
+        self._paused_ms = 0
         self._thread = threads.sync
         self._spill_thread = threads.spill
         self._read_thread = threads.read
@@ -448,7 +450,11 @@ class Runner:
     def tick(self) -> None:
         """Look at the clock for all connections and streams, about once a second."""
         now_ms = self.now()
+        woke = self._clock.paused_ms > self._paused_ms
+        self._paused_ms = int(self._clock.paused_ms)
         for shell in self.shells:
+            if woke:
+                shell.connection.woke()
             shell.connection.tick(now_ms)
         self._broker.tick()
         self.run()

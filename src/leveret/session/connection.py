@@ -94,6 +94,8 @@ class Connection(Link):
     fault_method: i64 = 0
     #: False while the shell does not read the socket: silence means nothing then.
     reading: bool = True
+    #: True once the peer seems silent, until it is read from again.
+    suspected: bool = False
     #: Bytes of contents that are not complete and of transactions that are not committed.
     assembling_bytes: i64 = 0
     assembling_bytes_max: i64 = ASSEMBLING_BYTES_MAX
@@ -565,6 +567,10 @@ class Connection(Link):
     def tick(self, now_ms: i64) -> None:
         """Look at the clock (monotonic ms), about once a second."""
         pulse.tick(self, now_ms)
+
+    def woke(self) -> None:
+        """Hear that the process stood still for a while."""
+        pulse.woke(self)
 
     # -- the end ----------------------------------------------------------------------------------
 

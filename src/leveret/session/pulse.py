@@ -1,7 +1,9 @@
 """What a connection does about time: heartbeats, the handshake's end, late acks, a lost peer.
 
-The shell calls `tick` about once a second; times are monotonic milliseconds.
-Source: AMQP 0-9-1 section 4.2.7 and behaviour 8; two silent intervals end a connection.
+The shell calls `tick` about once a second; times are monotonic milliseconds of a clock that stands
+still while the process does (`LivedClock`).
+Source: AMQP 0-9-1 section 4.2.7 and behaviour 8; two silent intervals end a connection, but not
+before the shell had another look at its socket: what has arrived there is a sign of life.
 """
 
 from __future__ import annotations
@@ -51,8 +53,21 @@ def _tick_heartbeat(connection: Connection, now_ms: i64) -> None:
     if connection.halted != 0 or not connection.reading:
         # While the socket is not read silence means nothing; afterwards it is counted from here.
         connection.input_ms = now_ms
-    elif now_ms - connection.input_ms > connection.heartbeat_ms * 2:
+        connection.suspected = False
+    elif now_ms - connection.input_ms <= connection.heartbeat_ms * 2:
+        connection.suspected = False
+    elif not connection.suspected:
+        # Between this tick and the next one the shell reads what there is.
+        connection.suspected = True
+    else:
         seconds = int(connection.heartbeat_ms) // 1000
         connection.log.append(("error", f"missed heartbeats from client, timeout: {seconds}s"))
         connection.release()
         connection.finish()
+
+
+def woke(connection: Connection) -> None:
+    """Send a heartbeat at once: the peer may have waited for one as long as it will."""
+    if connection.state == OPEN and connection.heartbeat_ms > 0:
+        write_heartbeat(connection.out)
+        connection.wake()

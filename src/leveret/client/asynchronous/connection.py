@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl as ssl_module
-from typing import TYPE_CHECKING, Self, cast
+from typing import TYPE_CHECKING, Final, Self, cast
 
 from leveret.client import requests
 from leveret.client.asynchronous.calls import Call, Waiting
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 
     from leveret.client.events import Ended, Event
     from leveret.client.uri import Parameters
+
+
+#: A tick that comes so much later than it was due says that the loop stood still.
+_LATE_MS: Final = 250
 
 
 async def connect(
@@ -318,6 +322,12 @@ class Connection(ShellConnection):
             self._timer = self._loop.call_later(delay, self._tick)
 
     def _tick(self) -> None:
-        """Tell the session the time."""
-        self._handle(self.session.tick(monotonic_ms(), reading=not self._input_held))
+        """Tell the session the time.
+
+        A late tick says that the loop stood still: what came meanwhile is still to be read.
+        """
+        due_ms = self.session.next_tick_ms()
+        now_ms = monotonic_ms()
+        late = due_ms is not None and now_ms - due_ms > _LATE_MS
+        self._handle(self.session.tick(now_ms, reading=not (late or self._input_held)))
         self._schedule_tick()
