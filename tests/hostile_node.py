@@ -502,7 +502,7 @@ class Wire:
 
     def __init__(self, path: Path | None = None, port: int = 0) -> None:
         self._path = path
-        self._port = port
+        self.port = port
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
 
@@ -512,17 +512,23 @@ class Wire:
             self._writer.close()
         self._writer = None
 
-    async def ask(self, method: str, path: bytes, body: bytes | None) -> tuple[int, bytes]:
+    async def ask(
+        self,
+        method: str,
+        path: bytes,
+        body: bytes | None = None,
+        authorization: bytes = AUTHORIZATION,
+    ) -> tuple[int, bytes]:
         """Send a request; return status and body.  Raises: OSError, EOFError, ValueError."""
         if self._writer is None:
             if self._path is not None:
                 opened = await asyncio.open_unix_connection(str(self._path))
             else:
-                opened = await asyncio.open_connection("127.0.0.1", self._port)
+                opened = await asyncio.open_connection("127.0.0.1", self.port)
             self._reader, self._writer = opened
         assert self._reader is not None
         head = b"%s %s HTTP/1.1\r\nHost: x\r\nAuthorization: %s\r\n"
-        data = head % (method.encode(), path, AUTHORIZATION)
+        data = head % (method.encode(), path, authorization)
         if body is not None:
             data += b"Content-Length: %d\r\n" % len(body)
         self._writer.write(data + b"\r\n" + (body or b""))

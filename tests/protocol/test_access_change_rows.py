@@ -257,6 +257,9 @@ def test_b73_deleted_vhost_is_not_there_and_a_new_one_is_empty(node: Node) -> No
     node.broker.delete_vhost("v")
     peer = node.dial()
     peer.ask_open("u", "v")
+    assert "access to vhost 'v' refused" in peer.expect(0, "connection.close").text
+    peer = node.dial()
+    peer.ask_open("guest", "v")
     assert peer.expect(0, "connection.close").text == "NOT_ALLOWED - vhost v not found"
     node.broker.add_vhost("v")
     peer = node.dial()

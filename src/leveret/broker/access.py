@@ -18,6 +18,7 @@ from leveret.errors import AccessRefused
 from leveret.limits import ACCESS_CACHED_MAX, SHORT_STRING_BYTES_MAX
 
 if TYPE_CHECKING:
+    from leveret.broker.permission import TopicPermission
     from leveret.broker.users import Users
 
 _WORDS: Final = {CONFIGURE: "configure", WRITE: "write", READ: "read"}
@@ -82,31 +83,52 @@ class Access:
         ):
             raise AccessRefused(f"access to {self._where(kind, asked)}")
 
-    def write_topic(self, kind: str, exchange: str, routing_key: str) -> None:
-        """Check the key of a publish to an exchange of type `kind`.
+    def is_limited(self, exchange: str) -> bool:
+        """Tell whether a topic permission limits what the user does with an exchange."""
+        return self._topic_permission(exchange) is not None
+
+    def has_topic_limits(self) -> bool:
+        """Tell whether topic permissions limit what the user does in this vhost."""
+        return (self.user, self.vhost) in self._users.topic_permissions
+
+    def write_topic(self, exchange: str, routing_key: str) -> None:
+        """Check the key of a publish to an exchange that matches keys by words.
+
+        Where there is no topic permission for the exchange, all is allowed.
 
         Raises: AccessRefused (403).
         """
-        self._check_topic(WRITE, kind, exchange, routing_key)
+        self._check_topic(WRITE, exchange, routing_key)
 
-    def read_topic(self, kind: str, exchange: str, routing_key: str) -> None:
-        """Check the key of a binding from an exchange of type `kind`.
+    def read_topic(self, exchange: str, routing_key: str) -> None:
+        """Check the key of a binding from an exchange that matches keys by words.
 
         Raises: AccessRefused (403).
         """
-        self._check_topic(READ, kind, exchange, routing_key)
+        self._check_topic(READ, exchange, routing_key)
+
+    def write_topics(self, exchange: str, start: str) -> None:
+        """Check that every key which begins with `start` may be published to a topic exchange.
+
+        Raises: AccessRefused (403).
+        """
+        permission = self._topic_permission(exchange)
+        if permission is None or permission.allows_every(WRITE, start, self._variables):
+            return
+        keys = f"all topics that begin with '{start}'" if start else "all topics"
+        raise AccessRefused(f"write access to {keys} in {self._where('exchange', exchange)}")
 
     def _check(self, what: int, kind: str, name: str) -> None:
         asked = _asked(kind, name)
         if not self.allows(what, asked):
             raise AccessRefused(f"{_WORDS[what]} access to {self._where(kind, asked)}")
 
-    def _check_topic(self, what: int, kind: str, exchange: str, routing_key: str) -> None:
-        """Check a topic permission; where there is none for the exchange, all is allowed."""
-        if kind != "topic":
-            return
+    def _topic_permission(self, exchange: str) -> TopicPermission | None:
         of_user = self._users.topic_permissions.get((self.user, self.vhost))
-        permission = of_user.get(exchange) if of_user is not None else None
+        return of_user.get(exchange) if of_user is not None else None
+
+    def _check_topic(self, what: int, exchange: str, routing_key: str) -> None:
+        permission = self._topic_permission(exchange)
         if permission is not None and not permission.allows(what, routing_key, self._variables):
             raise AccessRefused(
                 f"{_WORDS[what]} access to topic '{routing_key}' in "

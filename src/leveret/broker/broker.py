@@ -13,7 +13,7 @@ from leveret.broker.eviction import Eviction
 from leveret.broker.parameters import Parameters
 from leveret.broker.policy_keys import utf8_size
 from leveret.broker.turn import Link, Turn
-from leveret.broker.users import User, Users
+from leveret.broker.users import ADMINISTRATOR, User, Users
 from leveret.broker.vhost import Ids, Vhost
 from leveret.broker.vhost_metadata import (
     check_limits,
@@ -131,12 +131,17 @@ class Broker:
         """Let a connection whose user is known into a vhost, and return it.
 
         Raises: NotAllowed (530) for a vhost that is not there, not the user's, or full, and for a
-        user who has as many connections as he may.
+        user who has as many connections as he may.  Who has no permission in a vhost is not told
+        whether it is there, unless he is an administrator.
         """
-        vhost = self.vhost(name)
         user = link.user
-        most = vhost.limits.get("max-connections", -1)
         where = f"access to vhost '{name}' refused for user '{user}'"
+        if (user, name) not in self.users.permissions:
+            if self.users.has_tag(user, ADMINISTRATOR):
+                self.vhost(name)
+            raise NotAllowed(where)
+        vhost = self.vhost(name)
+        most = vhost.limits.get("max-connections", -1)
         if most >= 0 and self._count_links("", name) >= most:
             raise NotAllowed(f"{where}: connection limit ({most}) is reached")
         most = self.users.limit(user, "max-connections")
@@ -144,8 +149,6 @@ class Broker:
             raise NotAllowed(
                 f"connection refused for user '{user}': user connection limit ({most}) is reached"
             )
-        if (user, name) not in self.users.permissions:
-            raise NotAllowed(where)
         link.vhost_name = name
         return vhost
 

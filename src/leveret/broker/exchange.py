@@ -134,6 +134,8 @@ class Routing:
         self._seen_queues: set[Queue] = set()
         self._pending: list[Exchange] = []
         self._visited: set[Exchange] = set()
+        #: True to look at where a message leads, also beyond an exchange that delays it.
+        self.ignores_delays = False
         self._matched = False
 
     def headers(self) -> dict[str, object]:
@@ -162,6 +164,10 @@ class Routing:
             self._seen_queues.add(queue)
             self.queues.append(queue)
 
+    def visited(self) -> list[Exchange]:
+        """Return the exchanges that the message came to."""
+        return list(self._visited)
+
     def _visit(self, exchange: Exchange) -> None:
         if exchange not in self._visited:
             self._visited.add(exchange)
@@ -182,7 +188,7 @@ class Routing:
         self._visit(exchange)
         while self._pending:
             current = self._pending.pop()
-            if current.delays and self._is_delayed(current):
+            if current.delays and not self.ignores_delays and self._is_delayed(current):
                 continue
             self._matched = False
             current.route(self)

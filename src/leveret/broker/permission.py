@@ -21,6 +21,10 @@ READ: Final = 4
 #: The characters that mean something in a pattern.
 _META: Final = "\\.^$*+?{}[]()|-#&~ \t\n\r\v\f"
 
+#: The end of a pattern that says nothing of what comes, and what in one looks at what comes.
+_ANY_END: Final = ".*$"
+_LOOKS_ON: Final = ("$", "(?", "\\b", "\\B", "\\z", "\\Z", "\\G")
+
 
 def _pattern(text: str) -> Pattern:
     """Return the pattern of a permission.  Raises: PreconditionFailed (406)."""
@@ -104,6 +108,26 @@ class TopicPermission:
         text = expand(self.write if what == WRITE else self.read, variables)
         try:
             return _pattern(text).matches(routing_key)
+        except PreconditionFailed:
+            return False
+
+    def allows_every(self, what: int, start: str, variables: dict[str, str]) -> bool:
+        """Tell whether `what` is allowed with every routing key that begins with `start`.
+
+        The answer is no where that cannot be told: the pattern must be found within `start`, and
+        nothing in it may look at what comes behind that.
+        """
+        text = expand(self.write if what == WRITE else self.read, variables)
+        if not text:
+            return False
+        if text.endswith(_ANY_END) and not text.endswith("\\" + _ANY_END):
+            text = text[: -len(_ANY_END)] or "^"
+        plain = text.replace("(?:", "")
+        for looks_on in _LOOKS_ON:
+            if looks_on in plain:
+                return False
+        try:
+            return _pattern(text).matches(start)
         except PreconditionFailed:
             return False
 

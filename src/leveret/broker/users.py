@@ -18,6 +18,8 @@ import hmac
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, final
 
+from mypy_extensions import mypyc_attr
+
 from leveret.broker.arguments import is_int
 from leveret.broker.permission import Permission, TopicPermission
 from leveret.broker.policy_keys import NUMBER_MAX, utf8_size
@@ -37,6 +39,9 @@ if TYPE_CHECKING:
     from leveret.broker.vhost import Vhost
 
 SALT_BYTES: Final = 4
+
+#: The tag of those who may know which vhosts there are.
+ADMINISTRATOR: Final = "administrator"
 
 #: The names of the ways to hash: RabbitMQ's two, and Argon2id in its usual text form.
 SHA256: Final = "rabbit_password_hashing_sha256"
@@ -146,6 +151,15 @@ class User:
         return hmac.compare_digest(salt + found, known)
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
+class RightsWatcher:
+    """Hears of every change of what a user may do, for those who act for users without a link."""
+
+    def rights_changed(self, user: str) -> None:
+        """Hear that a user, his password or what he may do has changed."""
+        raise RuntimeError("who watches the rights says what a change means")
+
+
 @final
 class Users:
     """All users of the broker, their permissions and their limits."""
@@ -154,6 +168,8 @@ class Users:
         self._turn = turn
         self._vhosts = vhosts
         self._links = links
+        #: Those who hear of changes beside the links.
+        self.watchers: list[RightsWatcher] = []
         self.by_name: dict[str, User] = {}
         #: By user and vhost.
         self.permissions: dict[tuple[str, str], Permission] = {}
@@ -219,6 +235,7 @@ class Users:
         for link in list(self._links):
             if link.user == name:
                 link.force(f"user '{name}' is deleted")
+        self._tell(name)
 
     def has_tag(self, name: str, tag: str) -> bool:
         """Tell whether a user has a tag."""
@@ -298,10 +315,15 @@ class Users:
 
     def forget_vhost(self, vhost: str) -> None:
         """Forget the permissions in a vhost that is deleted; its record stands for them."""
-        for key in [key for key in self.permissions if key[1] == vhost]:
-            del self.permissions[key]
         for key in [key for key in self.topic_permissions if key[1] == vhost]:
             del self.topic_permissions[key]
+        for key in [key for key in self.permissions if key[1] == vhost]:
+            del self.permissions[key]
+            self._tell(key[0])
+
+    def _tell(self, user: str) -> None:
+        for watcher in self.watchers:
+            watcher.rights_changed(user)
 
     def _check_there(self, user: str, vhost: str) -> None:
         self.get(user)
@@ -316,6 +338,7 @@ class Users:
         for link in list(self._links):
             if link.user == user and vhost in ("", link.vhost_name):
                 link.access_changed()
+        self._tell(user)
 
     # -- limits -----------------------------------------------------------------------------------
 

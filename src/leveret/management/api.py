@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from functools import partial
 from http import HTTPStatus
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -21,7 +22,7 @@ from leveret.management.audit import change_of, sender_of
 from leveret.management.bodies import BODY_BYTES_MAX
 from leveret.management.chunk_source import ChunkSource
 from leveret.management.fields import is_unicode
-from leveret.management.gate import CHALLENGE, Gate, Unauthorized
+from leveret.management.gate import CHALLENGE, VISIT, Gate, Unauthorized, Visit
 from leveret.management.http_connection import HttpConnection
 from leveret.management.http_log import Log, make_logger
 from leveret.management.operator import Operator
@@ -59,6 +60,9 @@ from leveret.management.steps import Steps
 
 if TYPE_CHECKING:
     from leveret.broker.broker import Broker
+
+#: What changes nothing, so that it may end anywhere.
+_READING = ("GET", "HEAD")
 
 #: How long a stop waits for requests at hand.
 _STOP_SECONDS = 1.0
@@ -109,7 +113,8 @@ def make_users_runner(
         middlewares=[_one_at_a_time, _errors_as_json(log), _through(gate), _check_names],
         client_max_size=HTTP_BODY_BYTES_MAX,
     )
-    app.on_response_prepare.append(_name_server)
+    app.on_response_prepare.append(_begin_answer)
+    app.on_cleanup.append(partial(_close_gate, gate))
     return _runner(app, USERS_MODULES, broker, operator, chunks, True, log)
 
 
@@ -138,9 +143,17 @@ def _runner(
     )
 
 
-async def _name_server(_request: web.Request, response: web.StreamResponse) -> None:
+async def _begin_answer(request: web.Request, response: web.StreamResponse) -> None:
     """Say what answers, by which clients know that they found it, and not what it is made of."""
     response.headers["Server"] = "Leveret"
+    visit = request.get(VISIT)
+    if visit is not None:
+        visit.begun = True
+
+
+async def _close_gate(gate: Gate, _app: web.Application) -> None:
+    """Let go of the broker when the API ends."""
+    gate.close()
 
 
 @web.middleware
@@ -166,17 +179,41 @@ async def _one_at_a_time(request: web.Request, handler: Handler) -> web.StreamRe
         connection.ended()
 
 
+async def _visited(request: web.Request, visit: Visit, handler: Handler) -> web.StreamResponse:
+    """Answer a request that was let in, as long as it may go on.
+
+    Raises: Unauthorized (401), AccessRefused (403), NotFound (404) when its user's right went
+    before the answer began; ConnectionError after that, and the connection ends.
+    """
+    try:
+        if request.can_read_body:
+            async with asyncio.timeout(HTTP_BODY_SECONDS_MAX):
+                await request.read()
+        visit.ends = request.method in _READING
+        return await handler(request)
+    except asyncio.CancelledError:
+        refusal = visit.over()
+        if refusal is None:
+            raise
+        if not visit.begun:
+            raise refusal from None
+        # What was sent cannot be taken back, and must not look whole.
+        if request.transport is not None:
+            request.transport.abort()
+        raise ConnectionResetError("the user's right to this answer went") from None
+
+
 def _through(gate: Gate) -> Middleware:
     """Return the middleware that lets a broker's users in."""
 
     @web.middleware
     async def answer(request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
-            await gate.enter(request)
-            if request.can_read_body:
-                async with asyncio.timeout(HTTP_BODY_SECONDS_MAX):
-                    await request.read()
-            return await handler(request)
+            visit = await gate.enter(request)
+            try:
+                return await _visited(request, visit, handler)
+            finally:
+                gate.left(visit)
         except Unauthorized as refused:
             body = {"error": "not_authorised", "reason": str(refused)}
             return json_response(body, HTTPStatus.UNAUTHORIZED, CHALLENGE)

@@ -7,6 +7,10 @@ it does over AMQP, so that guessing is slow.
 A route that is served on TCP asks `may_read` or `may_see` before it answers; for who operates the
 broker, on the Unix socket, they let everything through.
 
+Each request is a login of its own, and it holds no longer than what it rests on: when the user, his
+password or his permissions change so that he might not ask again, a request that waits or is being
+answered ends at once (`Visit`).  A change that the request makes itself is not torn apart.
+
 Invariants: who may log in from the broker's own machine only may do so here too; a refusal does not
 tell whether the user is there.
 """
@@ -17,15 +21,19 @@ import asyncio
 import base64
 import binascii
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
 
 from leveret.broker.access import Access
-from leveret.errors import AccessRefused, NotFound
+from leveret.broker.permission import READ
+from leveret.broker.users import ADMINISTRATOR, RightsWatcher
+from leveret.errors import AccessRefused, AmqpError, NotFound
 
 if TYPE_CHECKING:
     from leveret.broker.broker import Broker
+    from leveret.broker.users import User
     from leveret.management.keeper import Keeper
 
 #: Where a request keeps what its user may do; nothing is there for who operates the broker.
@@ -33,6 +41,9 @@ ACCESS: Final = web.RequestKey("access", Access)
 
 #: What an answer says that asks for credentials.
 CHALLENGE: Final = {"WWW-Authenticate": 'Basic realm="Leveret", charset="UTF-8"'}
+
+#: What every refused login is told.
+WRONG: Final = "the user or the password is wrong, or not allowed from here"
 
 #: The longest credentials that are looked at: two AMQP short strings fit many times.
 _CREDENTIALS_CHARACTERS_MAX: Final = 4096
@@ -42,54 +53,136 @@ class Unauthorized(Exception):
     """A request without right credentials (401); the text says no more than the client may know."""
 
 
-class Gate:
+class Visit:
+    """One request that was let in, until it is answered; `task` answers it."""
+
+    def __init__(self, access: Access, user: User, task: asyncio.Task[object] | None) -> None:
+        self.access: Final = access
+        self._login: Final = (user.password_hash, user.algorithm)
+        self._task = task
+        #: What it may do, as it was asked for.
+        self.asked: list[Callable[[], None]] = []
+        #: True once the answer has begun, so that no other one can be given.
+        self.begun = False
+        #: False while it changes the broker.
+        self.ends = True
+        #: Why it was ended.
+        self.refusal: Exception | None = None
+
+    def look(self, gate: Gate) -> None:
+        """End it if it would not be let in any more, or not be allowed what it does."""
+        self.access.forget()
+        try:
+            gate.check_login(self.access.user, self._login)
+            if self.access.vhost:
+                gate.check_vhost(self.access.user, self.access.vhost)
+            for ask in self.asked:
+                ask()
+        except (Unauthorized, AmqpError) as refusal:
+            if self.refusal is None and self.ends and self._task is not None:
+                self.refusal = refusal
+                self._task.cancel()
+
+    def over(self) -> Exception | None:
+        """Return why the request was ended, once its task heard of it; None if that was not us."""
+        if self.refusal is not None and self._task is not None:
+            self._task.uncancel()
+        return self.refusal
+
+
+#: Where a request keeps its visit.
+VISIT: Final = web.RequestKey("visit", Visit)
+
+
+class Gate(RightsWatcher):
     """Judges the requests of one broker."""
 
     def __init__(self, broker: Broker, keeper: Keeper, log: Callable[[str, str], None]) -> None:
+        super().__init__()
         self._broker = broker
+        #: The requests that are being answered.
+        self.visits: set[Visit] = set()
+        broker.users.watchers.append(self)
         self._keeper = keeper
         self._log = log
 
-    async def enter(self, request: web.Request) -> None:
+    def close(self) -> None:
+        """Watch nothing more."""
+        if self in self._broker.users.watchers:
+            self._broker.users.watchers.remove(self)
+
+    def rights_changed(self, user: str) -> None:
+        """End what a user may not ask for any more."""
+        for visit in list(self.visits):
+            if visit.access.user == user:
+                visit.look(self)
+
+    def left(self, visit: Visit) -> None:
+        """Hear that a request is answered."""
+        self.visits.discard(visit)
+
+    async def enter(self, request: web.Request) -> Visit:
         """Let a request in and note what its user may do in the vhost of its path.
 
         Raises: Unauthorized (401) without right credentials; AccessRefused (403 in HTTP) where
-        the user may not enter the vhost; NotFound (404) where there is none.
+        the user may not enter the vhost, or there is none; an administrator is told which
+        (NotFound, 404).
         """
         user, password = _credentials(request)
         keeper = self._keeper
         peer = request.remote or ""
         allowed = user not in keeper.loopback_users or keeper.is_local(peer)
-        if not allowed or not await keeper.judge(user, password):
+        known = self._broker.users.by_name.get(user)
+        if not allowed or not await keeper.judge(user, password) or known is None:
             why = "invalid credentials" if allowed else "can only connect via localhost"
             self._log("warning", f"HTTP login refused: user '{user}' from {peer} - {why}")
             await asyncio.sleep(keeper.login_failure_delay_ms / 1000)
-            raise Unauthorized("the user or the password is wrong, or not allowed from here")
-        users = self._broker.users
+            raise Unauthorized(WRONG)
+        # The password may have been changed since the judge answered.
+        self.check_login(user, (known.password_hash, known.algorithm))
         vhost = request.match_info.get("vhost")
-        if vhost is None:
-            # Without it a route would take who asks for the one who operates the broker.
-            request[ACCESS] = Access(users, user, "")
+        if vhost is not None:
+            self.check_vhost(user, vhost)
+        # Without it a route would take who asks for the one who operates the broker.
+        access = Access(self._broker.users, user, vhost or "")
+        visit = Visit(access, known, asyncio.current_task())
+        self.visits.add(visit)
+        request[ACCESS] = access
+        request[VISIT] = visit
+        return visit
+
+    def check_login(self, name: str, login: tuple[bytes, str]) -> None:
+        """Check that a login is still the user's.  Raises: Unauthorized (401)."""
+        user = self._broker.users.by_name.get(name)
+        if user is None or login != (user.password_hash, user.algorithm):
+            raise Unauthorized(WRONG)
+
+    def check_vhost(self, user: str, vhost: str) -> None:
+        """Check that a user may enter a vhost.
+
+        Raises: AccessRefused (403), whether it is there or not; NotFound (404) for an administrator
+        where it is not.
+        """
+        users = self._broker.users
+        if (user, vhost) in users.permissions:
             return
-        if (user, vhost) not in users.permissions:
-            if vhost not in self._broker.vhosts:
-                raise NotFound(f"no vhost '{vhost}'")
-            raise AccessRefused(f"access to vhost '{vhost}' refused for user '{user}'")
-        request[ACCESS] = Access(users, user, vhost)
+        if vhost not in self._broker.vhosts and users.has_tag(user, ADMINISTRATOR):
+            raise NotFound(f"no vhost '{vhost}'")
+        raise AccessRefused(f"access to vhost '{vhost}' refused for user '{user}'")
 
 
 def may_read(request: web.Request, queue: str) -> None:
     """Check that who asks may read a queue or a stream.  Raises: AccessRefused (403 in HTTP)."""
     access = request.get(ACCESS)
     if access is not None:
-        access.read("queue", queue)
+        _ask(request, partial(access.read, "queue", queue))
 
 
 def may_see(request: web.Request, queue: str) -> None:
     """Check that who asks may do anything with a queue.  Raises: AccessRefused (403)."""
     access = request.get(ACCESS)
     if access is not None:
-        access.see("queue", queue)
+        _ask(request, partial(access.see, "queue", queue))
 
 
 def may_configure(request: web.Request, name: str) -> None:
@@ -99,16 +192,19 @@ def may_configure(request: web.Request, name: str) -> None:
     """
     access = request.get(ACCESS)
     if access is not None:
-        access.configure("queue", name)
+        _ask(request, partial(access.configure, "queue", name))
+
+
+def _ask(request: web.Request, ask: Callable[[], None]) -> None:
+    """Check a right, and remember that the request rests on it.  Raises: AccessRefused (403)."""
+    ask()
+    request[VISIT].asked.append(ask)
 
 
 def can_read(request: web.Request, queue: str) -> bool:
-    """Tell whether who asks may read a queue or a stream."""
-    try:
-        may_read(request, queue)
-    except AccessRefused:
-        return False
-    return True
+    """Tell whether who asks may read a queue or a stream; the request does not rest on it."""
+    access = request.get(ACCESS)
+    return access is None or access.allows(READ, queue)
 
 
 def _credentials(request: web.Request) -> tuple[str, bytes]:

@@ -123,6 +123,8 @@ class Channel(Outlet):
         # The open transaction.
         self.tx_publishes: list[TxPublish] = []
         self.tx_settles: list[TxSettle] = []
+        #: False when the user's rights changed since something of it was allowed.
+        self.tx_judged = True
         self.tx_bytes: i64 = 0
         #: Of the largest message among them.
         self.tx_largest: i64 = 0
@@ -396,6 +398,7 @@ class Channel(Outlet):
         self._count_assembling(-self.tx_bytes)
         self.tx_publishes = []
         self.tx_settles = []
+        self.tx_judged = True
         self.tx_bytes = 0
         self.tx_largest = 0
 

@@ -146,6 +146,9 @@ def _open(connection: Connection, method: ConnectionOpen) -> None:
     Raises: NotAllowed (530) where there is none of that name, or no way in; see `Broker.enter`.
     """
     name = method.virtual_host
+    if name not in connection.broker.vhosts:
+        # The client may not be told; who operates the broker is.
+        connection.log.append(("warning", f"user '{connection.user}': no vhost '{name}'"))
     connection.vhost = connection.broker.enter(connection, name)
     connection.access = Access(connection.broker.users, connection.user, name)
     connection.state = OPEN

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 def changed(connection: Connection) -> None:
     """Ask anew what the user may do, and end consumers of what he may not read any more.
 
-    What they hold unacked stays unacked, as after a cancel by the client.
+    What they hold unacked stays unacked, as after a cancel by the client.  What a transaction holds
+    is judged once more when it is committed.
     """
     access = connection.access
     vhost = connection.vhost
@@ -23,6 +24,7 @@ def changed(connection: Connection) -> None:
         return
     access.forget()
     for channel in connection.channels.values():
+        channel.tx_judged = not channel.tx_publishes
         for consumer in list(channel.consumers.values()):
             for name in consumer.queue.names():
                 if not is_reply_name(name) and not access.allows(READ, name):

@@ -27,6 +27,7 @@ from leveret.limits import ROUTES_CACHED_MAX
 from leveret.message import Address, Message
 from leveret.routing.keys import check_strict_routing_key
 from leveret.session.channel import Channel
+from leveret.session.topics import check_reached
 from leveret.wire.frames import write_method
 from leveret.wire.methods import BasicReturn
 
@@ -137,21 +138,22 @@ def writable(channel: Channel, name: str, key: str) -> Exchange:
         raise AccessRefused(f"cannot publish to internal {vhost.exchange_label(name)}", 60, 40)
     if vhost.strict_keys and exchange.has_patterns:
         check_strict_routing_key(key)
-    access.write_topic(exchange.kind, name, key)
+    if exchange.has_patterns:
+        access.write_topic(name, key)
     return exchange
 
 
-def check_copies(channel: Channel, exchange: Exchange, keys: list[str]) -> None:
-    """Check that the user may publish with these keys too.
+def check_copies(
+    channel: Channel, exchange: Exchange, key: str, copies: list[str], properties: bytes
+) -> None:
+    """Check that the user may publish with the keys of CC and BCC too.
 
     Raises: AccessRefused (403); PreconditionFailed (406) for one that is not strict.
     """
-    access = channel.connection.access
-    for key in keys:
-        access.write_topic(exchange.kind, exchange.name, key)
+    check_reached(channel, exchange, key, copies, properties)
     if channel.vhost.strict_keys and exchange.has_patterns:
-        for key in keys:
-            check_strict_routing_key(key)
+        for copy in copies:
+            check_strict_routing_key(copy)
 
 
 def queues_of(
@@ -163,7 +165,7 @@ def queues_of(
     """
     vhost = channel.vhost
     if more_keys:
-        check_copies(channel, route.exchange, more_keys)
+        check_copies(channel, route.exchange, route.routing_key, more_keys, properties)
         return unrefused(
             vhost.route_copies(route.exchange, route.routing_key, more_keys, properties)
         )

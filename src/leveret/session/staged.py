@@ -24,6 +24,7 @@ from leveret.session.channel import CONFIRM, TX, Channel, TxPublish
 from leveret.session.inspect import Inspected, addressed, inspect
 from leveret.session.route import Route, check_copies, give_back, writable
 from leveret.session.states import HALT_COMMIT, OPEN
+from leveret.session.topics import check_way
 from leveret.wire.staged import read_staged
 
 
@@ -86,7 +87,7 @@ def _check_destination(channel: Channel, properties: bytes, copies: list[str]) -
         raise FrameError("a name is not UTF-8", 60, 40) from None
     exchange = writable(channel, name, key)
     if copies:
-        check_copies(channel, exchange, copies)
+        check_copies(channel, exchange, key, copies, properties)
 
 
 # -- commits ---------------------------------------------------------------------------------------
@@ -113,6 +114,7 @@ class ChannelCommit(Commit):
         exchange = self.command.dead_letter_exchange
         if exchange is not None:
             writable(channel, exchange, "")
+            check_way(channel, exchange, None)
         if channel.mode == TX:
             names = set(self.command.queues)
             for publish in channel.tx_publishes:
@@ -132,12 +134,22 @@ class ChannelCommit(Commit):
             self.unseal()
         else:
             if error is None:
+                error = self._check_again()
+            if error is None:
                 error = self.finish()
             if error is not None:
                 self._refuse_late(error)
         if connection.state == OPEN:
             connection.run()
             connection.wake()
+
+    def _check_again(self) -> AmqpError | None:
+        """Return why the user may not any more: his rights may have changed meanwhile."""
+        try:
+            self.check_access()
+        except AmqpError as error:
+            return error
+        return None
 
     def finish(self) -> AmqpError | None:
         """Settle it, or hold it for the transaction; return why that cannot be."""

@@ -150,10 +150,10 @@ def _consume(channel: Channel, method: BasicConsume) -> None:
         name = queue.name
     else:
         name = queue_name(channel, method.queue)
+        connection.access.read("queue", name)
         if is_super_name(channel, name):
             queue = read_super(channel, name)
         else:
-            connection.access.read("queue", name)
             queue = channel.vhost.queue(name, connection)
     tag = method.consumer_tag or f"amq.ctag-{connection.tokens.token()}"
     if isinstance(queue, Stream) and not method.consumer_tag and TELL_STREAM_ID in method.arguments:

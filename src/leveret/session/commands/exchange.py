@@ -5,6 +5,7 @@ from __future__ import annotations
 from leveret.broker.vhost import clean_name
 from leveret.errors import AccessRefused
 from leveret.session.channel import Channel
+from leveret.session.topics import check_binding_between, check_way
 from leveret.wire.method import Method
 from leveret.wire.methods import (
     ExchangeBind,
@@ -32,6 +33,10 @@ def handle_exchange(channel: Channel, method: Method) -> bool:
             channel.connection.reply(channel.number, ExchangeDeleteOk())
     elif isinstance(method, ExchangeBind):
         check_binding(channel, "exchange", method.destination, method.source, method.routing_key)
+        source = channel.vhost.exchanges.get(clean_name(method.source))
+        if source is not None:
+            destination = clean_name(method.destination)
+            check_binding_between(channel, source, destination, method.routing_key)
         channel.vhost.bind(
             method.source, method.destination, False, method.routing_key, method.arguments, None
         )
@@ -83,6 +88,7 @@ def _check_declare(channel: Channel, method: ExchangeDeclare) -> None:
     if isinstance(alternate, str) and name not in channel.vhost.exchanges:
         access.read("exchange", name)
         access.write("exchange", alternate)
+        check_way(channel, alternate, None)
 
 
 def check_binding(
@@ -103,5 +109,5 @@ def check_binding(
         return
     access.read("exchange", source)
     exchange = vhost.exchanges.get(source)
-    if exchange is not None:
-        access.read_topic(exchange.kind, source, routing_key)
+    if exchange is not None and exchange.has_patterns:
+        access.read_topic(source, routing_key)

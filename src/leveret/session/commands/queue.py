@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from mypy_extensions import i64
 
+from leveret.broker.permission import CONFIGURE
 from leveret.broker.queue import Queue
 from leveret.broker.replies import is_reply_name
 from leveret.broker.super_stream import PARTITIONS
 from leveret.broker.vhost import clean_name
-from leveret.errors import NotFound
+from leveret.errors import AccessRefused, NotFound
 from leveret.session.channel import Channel
 from leveret.session.commands.exchange import check_binding
 from leveret.session.commands.super_stream import declare_super, delete_super, is_super_name
 from leveret.session.replies import declare_replies
+from leveret.session.topics import check_way
 from leveret.wire.method import Method
 from leveret.wire.methods import (
     QueueBind,
@@ -74,15 +76,15 @@ def _declare(channel: Channel, method: QueueDeclare) -> None:
     if is_reply_name(method.queue):
         declare_replies(channel, method)
         return
-    if method.queue and (
-        PARTITIONS in method.arguments or is_super_name(channel, clean_name(method.queue))
-    ):
+    if method.queue:
+        _check_named(channel, clean_name(method.queue), method)
+    makes_super = PARTITIONS in method.arguments and not method.passive
+    if method.queue and (makes_super or is_super_name(channel, clean_name(method.queue))):
         declare_super(channel, clean_name(method.queue), method)
         return
     if method.passive:
         # Not the queue declared last, as in RabbitMQ: a passive declare asks for a name.
         name = clean_name(method.queue)
-        connection.access.see("queue", name)
         queue = channel.vhost.queue(name, connection)
         queue.touch()
     else:
@@ -93,6 +95,21 @@ def _declare(channel: Channel, method: QueueDeclare) -> None:
             channel.number,
             QueueDeclareOk(queue.name, int(queue.ready_count()), len(queue.consumers)),
         )
+
+
+def _check_named(channel: Channel, name: str, method: QueueDeclare) -> None:
+    """Check that the user may hear whether there is a queue, or a super stream, of that name.
+
+    Raises: AccessRefused (403), in the same words whichever there is.
+    """
+    access = channel.connection.access
+    if method.passive:
+        access.see("queue", name)
+    elif name.startswith("amq.") and not access.allows(CONFIGURE, name):
+        # RabbitMQ judges the name before the permission.
+        raise AccessRefused(f"queue name '{name}' contains reserved prefix 'amq.*'")
+    else:
+        access.configure("queue", name)
 
 
 def _declare_active(channel: Channel, method: QueueDeclare) -> Queue:
@@ -136,14 +153,16 @@ def _check_declare(channel: Channel, name: str, method: QueueDeclare) -> None:
     """
     vhost = channel.vhost
     access = channel.connection.access
-    if method.queue and name.startswith("amq.") and name not in vhost.queues:
-        # The vhost refuses the name; RabbitMQ too judges it before the permission.
-        return
     access.configure("queue", name)
+    if method.queue and name.startswith("amq.") and name not in vhost.queues:
+        # The vhost refuses the name.
+        return
     dead_letters = method.arguments.get("x-dead-letter-exchange")
     if isinstance(dead_letters, str) and name not in vhost.queues:
         access.read("queue", name)
         access.write("exchange", dead_letters)
+        key = method.arguments.get("x-dead-letter-routing-key")
+        check_way(channel, dead_letters, key if isinstance(key, str) else None)
 
 
 def _bind(channel: Channel, method: QueueBind) -> None:
@@ -160,9 +179,9 @@ def _bind(channel: Channel, method: QueueBind) -> None:
 def _delete(channel: Channel, method: QueueDelete) -> i64:
     """Delete a queue, or a super stream; return what waited."""
     name = queue_name(channel, method.queue)
+    channel.connection.access.configure("queue", name)
     if is_super_name(channel, name):
         return delete_super(channel, name, method.if_unused, method.if_empty)
-    channel.connection.access.configure("queue", name)
     return channel.vhost.delete_queue(channel.connection, name, method.if_unused, method.if_empty)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from mypy_extensions import i64
 
 from leveret.broker.queue import is_reached
+from leveret.broker.release import copies_of
 from leveret.broker.vhost import DUPLICATE, REJECTED
 from leveret.errors import PreconditionFailed
 from leveret.limits import TX_BYTES_MAX
@@ -15,7 +16,8 @@ from leveret.message import Message
 from leveret.session.channel import CONFIRM, REJECT, TX, Channel, TxPublish
 from leveret.session.immediate import hand_out
 from leveret.session.route import give_back
-from leveret.session.staged import settle_held
+from leveret.session.staged import ChannelCommit, settle_held
+from leveret.session.topics import still_allowed
 from leveret.session.unacked import Unacked
 from leveret.wire.method import Method
 from leveret.wire.methods import (
@@ -26,6 +28,7 @@ from leveret.wire.methods import (
     TxSelect,
     TxSelectOk,
 )
+from leveret.wire.staged import read_staged
 
 
 def handle_tx(channel: Channel, method: Method) -> bool:
@@ -57,8 +60,12 @@ def _commit(channel: Channel) -> None:
     """Do what was held, as one record of the journal; the returns come with it.
 
     Raises: PreconditionFailed (406) when a queue refused a message: all the rest is done, as in
-    RabbitMQ, and the close is the only answer.
+    RabbitMQ, and the close is the only answer; AccessRefused (403) for what the user may not do any
+    more, and nothing is done.
     """
+    if not channel.tx_judged:
+        for held in channel.tx_publishes:
+            _judge_again(channel, held)
     turn = channel.connection.turn
     journal = turn.journal
     publishes = channel.tx_publishes
@@ -89,6 +96,28 @@ def _commit(channel: Channel) -> None:
         turn.reply_group = journal.group - 1
     if outcome & REJECTED:
         raise PreconditionFailed("partial tx completion")
+
+
+def _judge_again(channel: Channel, publish: TxPublish) -> None:
+    """Check that the user may still publish what is held.  Raises: AccessRefused (403)."""
+    message = publish.message
+    address = message.address
+    still_allowed(
+        channel,
+        address.exchange.decode("utf-8", "surrogateescape"),
+        address.routing_key.decode("utf-8", "surrogateescape"),
+        copies_of(message),
+    )
+    if publish.staging is not None:
+        staged = read_staged(message.properties)
+        still_allowed(
+            channel,
+            staged.exchange.decode("utf-8", "surrogateescape"),
+            staged.routing_key.decode("utf-8", "surrogateescape"),
+            copies_of(message),
+        )
+    if isinstance(publish.commit, ChannelCommit):
+        publish.commit.check_access()
 
 
 def _publish(channel: Channel, publish: TxPublish) -> i64:

@@ -1,0 +1,109 @@
+"""Topic permissions on the ways to a topic exchange other than a publish to it.
+
+A queue's dead letters, what an exchange has no binding for, a binding from exchange to exchange and
+what a commit cannot route go on by the broker's own hand, with no user to ask at that time.  So who
+opens such a way is asked: he needs the topic permission for every key that may come by it.  Where
+the keys are the messages' own that is every key there is.
+
+RabbitMQ asks for *write* on the exchange and looks at no key on these ways.
+
+Invariant: who has no topic permission for an exchange is not limited in it, here neither.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from leveret.broker.exchange import Routing
+from leveret.routing.keys import ANY_WORDS, ONE_WORD
+
+if TYPE_CHECKING:
+    from leveret.broker.access import Access
+    from leveret.broker.exchange import Exchange
+    from leveret.session.channel import Channel
+
+
+def check_way(channel: Channel, exchange: str, key: str | None) -> None:
+    """Check that messages may go on to an exchange: by one key, or (None) by keys of their own.
+
+    Raises: AccessRefused (403).
+    """
+    access = channel.connection.access
+    if not access.is_limited(exchange) or not _is_topic(channel, exchange):
+        return
+    if key is None:
+        access.write_topics(exchange, "")
+    else:
+        access.write_topic(exchange, key)
+
+
+def check_binding_between(
+    channel: Channel, source: Exchange, destination: str, binding_key: str
+) -> None:
+    """Check that an exchange may be bound to another: for the keys that `source` lets through.
+
+    Raises: AccessRefused (403).
+    """
+    access = channel.connection.access
+    if not access.is_limited(destination) or not _is_topic(channel, destination):
+        return
+    if not source.looks_at_keys:
+        access.write_topics(destination, "")
+    elif not source.has_patterns:
+        access.write_topic(destination, binding_key)
+    else:
+        _check_matched(access, destination, binding_key.split("."))
+
+
+def _check_matched(access: Access, exchange: str, words: list[str]) -> None:
+    """Check every key that a binding key of these words matches.  Raises: AccessRefused (403)."""
+    known = 0
+    while known < len(words) and words[known] not in (ONE_WORD, ANY_WORDS):
+        known += 1
+    start = ".".join(words[:known])
+    if known == len(words) or (known and words[known] == ANY_WORDS):
+        # `a.#` matches `a` too.
+        access.write_topic(exchange, start)
+    if known < len(words):
+        access.write_topics(exchange, f"{start}." if known else "")
+
+
+def check_reached(
+    channel: Channel, exchange: Exchange, key: str, copies: list[str], properties: bytes
+) -> None:
+    """Check the keys of CC and BCC against each topic exchange that the message comes to.
+
+    A binding lets one key through, and with it come the others.
+
+    Raises: AccessRefused (403).
+    """
+    access = channel.connection.access
+    if not access.has_topic_limits() or not exchange.name:
+        return
+    routing = Routing(key, properties)
+    routing.more_keys = copies
+    routing.ignores_delays = True
+    routing.run(exchange, channel.vhost.exchanges)
+    for reached in routing.visited():
+        if reached.has_patterns:
+            for copy in copies:
+                access.write_topic(reached.name, copy)
+
+
+def still_allowed(channel: Channel, exchange: str, key: str, copies: list[str]) -> None:
+    """Check what was allowed once, after the user's rights changed.
+
+    Raises: AccessRefused (403).
+    """
+    access = channel.connection.access
+    access.write("exchange", exchange)
+    there = channel.vhost.exchanges.get(exchange)
+    if there is not None and there.has_patterns:
+        for one in (key, *copies):
+            access.write_topic(exchange, one)
+
+
+def _is_topic(channel: Channel, name: str) -> bool:
+    """Tell whether an exchange matches keys by words, or is not there and may come to."""
+    exchange = channel.vhost.exchanges.get(name)
+    return exchange is None or exchange.has_patterns
