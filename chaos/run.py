@@ -23,6 +23,7 @@ from chaos import (
     kills,
     missing,
     mixed,
+    model,
     rabbit,
     refusals,
     replay,
@@ -44,7 +45,7 @@ class Scenario(Protocol):
 
 
 SCENARIOS: Final[Sequence[Scenario]] = (
-    kills, mixed, rabbit, cuts, syscalls, eio, checkpoints, enospc, slowdisk,
+    kills, mixed, model, rabbit, cuts, syscalls, eio, checkpoints, enospc, slowdisk,
     tails, missing, flips, refusals, replay, hostile,
 )  # fmt: skip
 
