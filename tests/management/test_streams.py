@@ -245,6 +245,7 @@ def reader(api: Api) -> str:
         {"Authorization": "Basic /w=="},
         {"Authorization": "Bearer abc"},
         {"Authorization": "Basic " + "A" * 5000},
+        {"Authorization": "Basic Z3Vlc3Q6\xff3Vlc3Q="},
         basic("guest", "wrong"),
         basic("nobody", "guest"),
         basic("guest", ""),

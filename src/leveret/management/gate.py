@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -219,7 +218,8 @@ def _credentials(request: web.Request) -> tuple[str, bytes]:
         raw = base64.b64decode(encoded.strip(), validate=True)
         name, colon, password = raw.partition(b":")
         user = name.decode()
-    except (binascii.Error, UnicodeDecodeError):
+    except ValueError:
+        # Base 64 that is none, a header or a name that is no text: errors of three kinds.
         raise Unauthorized("the credentials cannot be read") from None
     if not colon:
         raise Unauthorized("the credentials have no password")
