@@ -64,7 +64,7 @@ model: .venv/.deps .venv/.built ## 100,000 steps of the broker against the refer
 	.venv/bin/python tests/model/runs.py $(ARGS)
 
 chaos: .venv/.deps .venv/.built ## kills, power cuts and damage on real processes, with a scoreboard (ARGS="--share 0.01")
-	.ci/packages strace e2fsprogs rabbitmq-server
+	.ci/packages strace e2fsprogs faketime rabbitmq-server
 	.venv/bin/python -m chaos.run $(ARGS)
 
 soak: .venv/.deps .venv/.built .venv/.spark ## Spark's driver, workers and the broker killed while streams are read and written (ARGS="--share 0.1")

@@ -15,6 +15,8 @@ from typing import Final, Protocol
 from chaos import (
     board,
     checkpoints,
+    churn,
+    clocks,
     cuts,
     eio,
     enospc,
@@ -24,6 +26,8 @@ from chaos import (
     missing,
     mixed,
     model,
+    mutations,
+    network,
     rabbit,
     refusals,
     replay,
@@ -46,7 +50,7 @@ class Scenario(Protocol):
 
 SCENARIOS: Final[Sequence[Scenario]] = (
     kills, mixed, model, rabbit, cuts, syscalls, eio, checkpoints, enospc, slowdisk,
-    tails, missing, flips, refusals, replay, hostile,
+    tails, missing, flips, refusals, replay, hostile, mutations, network, clocks, churn,
 )  # fmt: skip
 
 
