@@ -80,6 +80,8 @@ bench: .venv/.deps .venv/.built .venv/.spark .venv-pure/.built ## speed beside R
 	.venv/bin/python bench/many.py
 	.venv/bin/python bench/deep.py
 	.venv/bin/python bench/large.py
+	.venv/bin/python bench/idle.py
+	.venv/bin/python bench/pressure.py
 	.venv/bin/python bench/stream.py --messages 10000000
 	.venv/bin/python bench/spark.py
 	.venv/bin/python bench/route.py

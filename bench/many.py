@@ -23,10 +23,15 @@ import sides
 
 import raw
 from broker_process import BrokerProcess
+from http_api import Api
 
 KILOBYTES_TARGET: Final = 6.0
 RESTART_SECONDS_TARGET: Final = 20.0
+ASKED_MS_TARGET: Final = 200.0
 BINDINGS_TARGET: Final = 5000.0
+
+#: Queues that are asked for one by one.
+ASKED: Final = 100
 
 #: Methods that go out before the broker is asked whether it is done with them.
 BATCH: Final = 1000
@@ -60,6 +65,25 @@ def bind(connection: raw.Connection, count: int) -> float:
     return count / (time.monotonic() - began)
 
 
+def ask(broker: BrokerProcess, queues: int) -> dict[str, float]:
+    """Return how long HTTP takes for one of many queues (in ms), and for a list of all."""
+    api = Api(broker.data_dir / "management.sock")
+    # The first question loads the framework.
+    api.answer("/api/overview")
+    waits = []
+    for number in range(ASKED):
+        began = time.monotonic()
+        api.answer(f"/api/queues/%2F/many-{number * queues // ASKED}")
+        waits.append((time.monotonic() - began) * 1000)
+    began = time.monotonic()
+    _, rows, _ = api.answer("/api/queues")
+    assert isinstance(rows, list)
+    assert len(rows) == queues
+    api.close()
+    listed = time.monotonic() - began
+    return {"asked_ms": sorted(waits)[ASKED // 2], "listed_seconds": listed}
+
+
 def measure(directory: Path, queues: int, bindings: int) -> dict[str, float]:
     """Return the figures of one run on an empty data directory."""
     found: dict[str, float] = {}
@@ -77,6 +101,7 @@ def measure(directory: Path, queues: int, bindings: int) -> dict[str, float]:
         broker.start()
         found["restart_seconds"] = time.monotonic() - began
         found["kilobytes_per_queue_restarted"] = (resident(broker) - before) / queues / 1000
+        found |= ask(broker, queues)
         connection = raw.connect(broker.uri)
         connection.open_channel(1)
         found["bindings_per_second"] = bind(connection, bindings)
@@ -106,7 +131,9 @@ def main() -> int:
         f"{found['kilobytes_per_queue']:.1f} KB each, after a restart "
         f"{found['kilobytes_per_queue_restarted']:.1f} KB (at most {KILOBYTES_TARGET:.0f})\n"
         f"killed and ready again in {found['restart_seconds']:.1f} s (at most "
-        f"{RESTART_SECONDS_TARGET:.0f})\n"
+        f"{RESTART_SECONDS_TARGET:.0f}); over HTTP one of them in {found['asked_ms']:.1f} ms "
+        f"(median; at most {ASKED_MS_TARGET:.0f}), a list of all in "
+        f"{found['listed_seconds']:.1f} s\n"
         f"{options.bindings:,} bindings on one topic exchange: "
         f"{found['bindings_per_second']:,.0f}/s (at least {BINDINGS_TARGET:,.0f}), and killed and "
         f"ready again in {found['restart_with_bindings_seconds']:.1f} s"

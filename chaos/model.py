@@ -48,6 +48,9 @@ SAID_EACH: Final = 5_000
 LEFT_OUT: Final = frozenset(
     {"pass_time", "publish_later", "seal", "write", "checkpoint", "whole_checkpoint"}
 )
+#: Rules that cost a start of the process, and how much rarer they are than in memory.
+RESTARTS: Final = frozenset({"crash", "stop"})
+RARER: Final = 3
 #: Arguments whose effect comes with time.
 TIMED: Final = frozenset({"x-message-ttl", "x-expires"})
 
@@ -227,8 +230,8 @@ class SocketMachine(Machine):
         """Take a step that needs neither a clock nor a disk of the test's own."""
         steps = sorted(STEPS.items(), key=lambda item: -item[1].weight)
         names = [
-            name for name, one in steps
-            if name not in LEFT_OUT and one.when(self) for _ in range(one.weight)
+            name for name, one in steps if name not in LEFT_OUT and one.when(self)
+            for _ in range(one.weight * (1 if name in RESTARTS else RARER))
         ]  # fmt: skip
         name = data.draw(st.sampled_from(names), label="step")
         Machine.steps[name] += 1
