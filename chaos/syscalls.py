@@ -120,12 +120,16 @@ def row_of(
     """Kill at the places of one kind of call, of which there are about `count`."""
     chance = random.Random(seed)
     score = Score()
-    # Threads make the number of calls vary: go on until a play comes to its end.
+    # Threads make the number of calls vary: go on until a play comes to its end, or, for a share,
+    # through places in random order until so many of them were reached.
     places: Iterable[int] = itertools.count(1)
-    if runs < RUNS:
-        places = sorted(chance.sample(range(1, count + 1), math.ceil(count * runs / RUNS)))
+    share = runs < RUNS
+    wanted = math.ceil(count * runs / RUNS)
+    if share:
+        places = chance.sample(range(1, count + 1), count)
     for place in places:
-        if not kill_at(calls, place, way, seed, chance, score) or score.faults:
+        reached = kill_at(calls, place, way, seed, chance, score)
+        if score.faults or (score.runs == wanted if share else not reached):
             break
     for fault in score.faults:
         say(fault)
