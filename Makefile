@@ -8,7 +8,7 @@
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
-# One thing after the other, but where a recipe calls make with SIDE_BY_SIDE=1 for two of them.
+# One thing after the other, but where a recipe calls make with SIDE_BY_SIDE=1.
 ifndef SIDE_BY_SIDE
 .NOTPARALLEL:
 endif
@@ -36,7 +36,10 @@ SLOW := commands or crash or differential or interop or spark
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
-setup: .venv/.deps .venv/.built .venv/.spark .venv/.classes .venv-pure/.deps .venv-pure/.built ## build and install both builds
+setup: ## build and install both builds
+	@+$(MAKE) --no-print-directory --jobs=2 SIDE_BY_SIDE=1 .venv/.built .venv/.spark .venv-pure/.deps
+	@# Not beside the other build: both work in build/.
+	@+$(MAKE) --no-print-directory --jobs=2 SIDE_BY_SIDE=1 .venv-pure/.built .venv/.classes
 
 demo: ## broker, crash, streams and Spark on real log lines (ARGS="--input DIR")
 	@tools/phase --announce .venv
