@@ -235,3 +235,48 @@ def test_consume_ok_comes_before_what_waits_in_every_kind_of_queue(
         consume = method(1, "basic.consume", queue=name, consumer_tag=name, arguments=reading)
         feed(peer, bytewise, consume)
         assert came(peer)[:2] == [(1, "basic.consume-ok"), (1, "basic.deliver")], name
+
+
+def test_counts_are_those_after_the_deliveries_that_an_ack_allows(
+    peer: Peer, bytewise: bool
+) -> None:
+    """RabbitMQ's queue has handed out before it answers; so does one that gets both at once."""
+    peer.call(2, "queue.declare", queue="counted")
+    peer.call(2, "basic.qos", prefetch_count=2)
+    peer.call(2, "basic.consume", queue="counted", consumer_tag="two")
+    peer.send(b"".join(publish(1, "", "counted", b"%d" % n) for n in range(5)))
+    peer.take()
+    feed(
+        peer,
+        bytewise,
+        method(2, "basic.ack", delivery_tag=2, multiple=True),
+        method(2, "queue.declare", queue="counted", passive=True),
+    )
+    got = {item.name: item for item in peer.take()}
+    assert got["queue.declare-ok"].message_count == 1
+    feed(
+        peer,
+        bytewise,
+        method(2, "basic.ack", delivery_tag=3),
+        method(1, "basic.get", queue="counted"),
+    )
+    assert [name for _, name in came(peer)] == ["basic.deliver", "basic.get-empty"]
+
+
+def test_a_purge_takes_nothing_that_a_consumer_is_owed(peer: Peer, bytewise: bool) -> None:
+    """What was published before a purge, and a consumer waited for, is delivered."""
+    peer.call(2, "queue.declare", queue="purged")
+    peer.call(2, "basic.consume", queue="purged", consumer_tag="all")
+    feed(peer, bytewise, publish(1, "", "purged", b"1"), method(1, "queue.purge", queue="purged"))
+    assert sorted(came(peer)) == [(1, "queue.purge-ok"), (2, "basic.deliver")]
+    feed(
+        peer,
+        bytewise,
+        publish(1, "", "purged", b"2"),
+        method(1, "queue.delete", queue="purged", if_empty=True),
+    )
+    assert {name for _, name in came(peer)} == {
+        "basic.deliver",
+        "basic.cancel",
+        "queue.delete-ok",
+    }

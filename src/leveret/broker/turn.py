@@ -111,6 +111,14 @@ class Dispatcher(SyncWaiter):
             self.listed = True
             self.turn.dispatchers.append(self)
 
+    def hand_out(self) -> None:
+        """Hand out what the requests before this one allow, a slice at most.
+
+        Requests that come in one read must find what they would find if they came one by one.
+        """
+        if self.listed:
+            self.dispatch(SLICE_MESSAGES)
+
     def dispatch(self, limit: i64) -> bool:
         """Hand out at most `limit` messages; tell whether more could be handed out at once."""
         raise RuntimeError("a dispatcher says what it hands out")

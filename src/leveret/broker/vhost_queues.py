@@ -221,6 +221,7 @@ class VhostQueues(VhostExchanges):
             raise PreconditionFailed(f"{self.queue_label(name)} holds a committed batch")
         if if_unused and queue.consumers:
             raise PreconditionFailed(f"{self.queue_label(name)} in use")
+        queue.hand_out()
         if if_empty and queue.ready_count() + queue.retry_count() > 0:
             raise PreconditionFailed(f"{self.queue_label(name)} not empty")
         return self.drop_queue(queue)

@@ -115,6 +115,7 @@ def _get(channel: Channel, method: BasicGet) -> None:
         )
     if not method.no_ack and channel.unacked.count >= UNACKED_PER_CHANNEL_MAX:
         raise PreconditionFailed(f"a channel holds at most {UNACKED_PER_CHANNEL_MAX} unacked")
+    queue.hand_out()
     message = queue.get(method.no_ack)
     if message is None:
         connection.send(channel.number, BasicGetEmpty())

@@ -90,6 +90,7 @@ def _declare(channel: Channel, method: QueueDeclare) -> None:
     else:
         queue = _declare_active(channel, method)
     channel.last_queue = queue.name
+    queue.hand_out()
     if not method.no_wait:
         connection.reply(
             channel.number,
@@ -188,6 +189,8 @@ def _delete(channel: Channel, method: QueueDelete) -> i64:
 def _purge(channel: Channel, method: QueuePurge) -> None:
     name = queue_name(channel, method.queue)
     channel.connection.access.read("queue", name)
-    dropped = channel.vhost.queue(name, channel.connection).purge()
+    queue = channel.vhost.queue(name, channel.connection)
+    queue.hand_out()
+    dropped = queue.purge()
     if not method.no_wait:
         channel.connection.send(channel.number, QueuePurgeOk(int(dropped)))
