@@ -65,6 +65,9 @@ from leveret.store.recovery import Recovery, RecoveryReport
 #: Compiled code yields the GIL only in calls; this bounds what a busy thread costs the loop.
 SWITCH_INTERVAL_SECONDS: Final = 0.0001
 
+#: Dead letters that were dropped are told of so often at most.
+LETTERS_TOLD_MS: Final = 60_000
+
 #: Young objects that start a collection: messages are not tracked, so garbage is rare.
 GC_THRESHOLD: Final = 50_000
 
@@ -165,6 +168,9 @@ class Node:
         self._compaction: Compaction | None = None
         self._compact_below = 0
         self._reclaim = Reclaim(self.broker)
+        #: How many dropped dead letters the log knows of, and when it may be told of more.
+        self._letters_told = 0
+        self._letters_tell_at_ms = 0
         #: Chunks that were found damaged when they were read, by path and position.
         self._damaged_chunks: set[tuple[str, int]] = set()
 
@@ -540,6 +546,22 @@ class Node:
             if not self.runner.in_checkpoint and self._space.wants_checkpoint():
                 self._checkpoint_wanted = True
             self._judge_journal()
+            self._tell_letters()
+
+    def _tell_letters(self) -> None:
+        """Say, once a minute at most, that there were too many copies of dead letters."""
+        dropped = self.broker.turn.letters_dropped
+        now_ms = self.clock.monotonic_ms()
+        if dropped.total() > self._letters_told and now_ms >= self._letters_tell_at_ms:
+            self.log.warning(
+                "dead letters dropped",
+                copies=int(dropped.copies),
+                memory=int(dropped.memory),
+                vhost=dropped.vhost,
+                queue=dropped.queue,
+            )
+            self._letters_told = int(dropped.total())
+            self._letters_tell_at_ms = now_ms + LETTERS_TOLD_MS
 
     def _synced(self) -> None:
         """Look at the room and at the journal after each sync."""

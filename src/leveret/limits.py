@@ -128,6 +128,13 @@ PARAMETER_BYTES_MAX: Final = 65_536
 #: Policies of one vhost, and operator policies: each new queue is compared with all of them.
 POLICIES_PER_VHOST_MAX: Final = 4096
 
+#: Routing keys in the headers CC and BCC of one message: each is as much work as a publish.
+COPY_KEYS_MAX: Final = 1024
+
+#: Bindings that the routing keys in CC and BCC may match in all: as many as one exchange may have,
+#: which a single key may match too.
+ROUTING_MATCHES_MAX: Final = 1_000_000
+
 #: Words in a topic key; the matching cost is bounded by it (a short string holds 256 at most).
 TOPIC_WORDS_MAX: Final = 256
 
@@ -176,6 +183,27 @@ PATTERN_STATES_MAX: Final = 2000
 #: Steps of one match, after which it is none: twice what the largest pattern without lookaround
 #: takes on the longest name; one with many lookarounds can want more.
 PATTERN_STEPS_MAX: Final = 1_048_576
+
+#: Copies that dead-lettering may make by itself (expiry, limits) of a message that a client put
+#: into a queue or rejected there: a fan-out of so many queues, or a chain of them.  One small
+#: message can cost as much work as so many publishes.
+DEAD_LETTER_COPIES_MAX: Final = 1024
+
+#: What `x-death` tells of a letter, the newest deaths first: entries, their routing keys, bytes.
+#: Each death reads and writes them all, and a delivery has them in one frame.
+DEATHS_LISTED_MAX: Final = 128
+DEATH_KEYS_LISTED_MAX: Final = 2048
+DEATHS_BYTES_MAX: Final = 32_768
+
+#: Steps of dead-lettering in one turn (a letter, a copy and a binding that matched are one each: 10
+#: to 20 ms), and letters that wait for theirs before no more messages expire.
+LETTER_STEPS_PER_TURN: Final = 1024
+LETTERS_WAITING_MAX: Final = 4096
+
+#: Messages of all queues that expire in one turn, or come back to them from a delay; and deadlines
+#: that are looked at in one turn.
+TIMED_STEPS_PER_TURN: Final = 4096
+TIMERS_PER_TURN: Final = 256
 
 #: After this a letter that no queue took is offered again (dead-letter strategy at-least-once).
 DEAD_LETTER_RETRY_MS: Final = 1000

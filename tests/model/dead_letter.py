@@ -13,11 +13,7 @@ DEATH_HEADERS = ("x-death", "x-first-death-", "x-last-death-")
 
 
 def died(queue: Queue, message: Message, reason: str, exchange: str, now_ms: int) -> Message:
-    """The message as it is published again.
-
-    Not to the keys of its BCC, which are gone with that header; RabbitMQ keeps them
-    (docs/compatibility.md).
-    """
+    """The message as it is published again, to the keys of its BCC too."""
     key = queue.arguments.get("x-dead-letter-routing-key")
     keys = (key,) if key is not None else message.keys
     new = Death(
@@ -42,7 +38,8 @@ def died(queue: Queue, message: Message, reason: str, exchange: str, now_ms: int
         headers.pop("CC", None)
     headers["x-death"] = [death.entry() for death in deaths]
     _tell_of("last", headers, new, message.exchange)
-    return Message(message.body, exchange, keys, properties, deaths=deaths)
+    hidden = () if key is not None else message.hidden
+    return Message(message.body, exchange, keys, properties, hidden, deaths)
 
 
 def _tell_of(which: str, headers: dict[str, Any], death: Death, exchange: str) -> None:

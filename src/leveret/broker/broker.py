@@ -213,6 +213,7 @@ class Broker:
     def judge_memory(self) -> None:
         """Block publishers above the watermark; let them go on at nine tenths of it."""
         held = self.memory_bytes()
+        self.turn.overfull = self.is_overfull()
         self.eviction.judge(held)
         if not self.memory_alarm and held > self.memory_bytes_max:
             self.memory_alarm = True

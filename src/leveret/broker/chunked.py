@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from mypy_extensions import i64, mypyc_attr
 
-from leveret.broker.events import DEAD_LETTERED, DROPPED, EXPIRED
+from leveret.broker.events import DEAD_LETTERED, DROPPED, EXPIRED, LETTERS_DROPPED
 from leveret.broker.queue import Queue
 from leveret.broker.source import Returned
 from leveret.broker.stored import StoredChunks
@@ -51,6 +51,12 @@ class ChunkedQueue(Queue):
             if self.settings.dead_letter_exchange is not None:
                 event = DEAD_LETTERED
             events.queue_event(event, self, sequence, message, reason, count)
+
+    def tell_drop(self, sequence: i64, message: Message, reason: str, count: i64) -> None:
+        """Note that copies of a message that is followed are not made when it dies."""
+        events = self.turn.events
+        if events is not None and not self.hidden:
+            events.queue_event(LETTERS_DROPPED, self, sequence, message, reason, count)
 
     def live(self) -> list[Returned]:
         """Return the messages in memory that are journaled, in the order of sequences."""

@@ -218,13 +218,21 @@ class ClassicQueue(ChunkedQueue):
         if expiry is None:
             return
         expired: i64 = 0
+        limit = min(limit, self._may_expire())
         while expired < limit and expiry.heap and expiry.heap[0][0] <= now_ms:
             sequence = expiry.pop()
             if sequence != NOTHING and self.let_die(sequence, EXPIRED):
                 expired += 1
             elif sequence == NOTHING and expiry.reads():
                 break
+        self.turn.timed_steps -= expired
         expiry.arm()
+
+    def _may_expire(self) -> i64:
+        """Return how many messages may expire in this turn."""
+        if self.settings.dead_letter_exchange is None:
+            return self.turn.timed_steps
+        return self.turn.may_expire()
 
     def let_die(self, sequence: i64, reason: str) -> bool:
         """Take a waiting message out of its place and let it die; False where it does not wait."""
@@ -365,7 +373,8 @@ class ClassicQueue(ChunkedQueue):
         if self.waits_for != 0:
             return False
         if self.special and not self._tidy():
-            return self.expiry is None or not self.expiry.reads()
+            waits = self.turn.is_writing_much() or (self.expiry is not None and self.expiry.reads())
+            return not waits
         if not self.consumers:
             return False
         ready = self.ready

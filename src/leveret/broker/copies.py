@@ -16,7 +16,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from leveret.errors import PreconditionFailed
-from leveret.limits import SHORT_STRING_BYTES_MAX
+from leveret.limits import COPY_KEYS_MAX, SHORT_STRING_BYTES_MAX
 from leveret.message import Address, Message
 from leveret.wire.buffer import read_i32_be
 from leveret.wire.edit import edit_headers
@@ -55,12 +55,18 @@ _NAMES: Final = {
 def copy_keys(properties: bytes) -> list[str]:
     """Return the routing keys in the headers CC and BCC of legal property bytes.
 
-    Raises: PreconditionFailed (406) for anything but arrays of strings of at most 255 bytes.
+    Raises: PreconditionFailed (406) for anything but arrays of strings of at most 255 bytes, and
+    for too many of them.
     """
     at = find_property(properties, HEADERS)
     if at < 0:
         return []
-    return _keys_in(properties, at + 4, at + 4 + i64(read_i32_be(properties, at)))
+    keys = _keys_in(properties, at + 4, at + 4 + i64(read_i32_be(properties, at)))
+    if len(keys) > COPY_KEYS_MAX:
+        raise PreconditionFailed(
+            f"invalid message: CC and BCC have {len(keys)} routing keys, more than {COPY_KEYS_MAX}"
+        )
+    return keys
 
 
 def _keys_in(entries: bytes, position: i64, end: i64) -> list[str]:

@@ -9,6 +9,12 @@ the publisher's own: it is replaced and not read.
 
 Invariants: a letter is in no queue while it dies, but a checkpoint finds it in its queue's `out`;
 with the strategy `at-least-once` it dies until a queue took it.
+
+What the broker does by itself (a message expires, or has no room) is bounded.  A message that a
+client published or rejected may become DEAD_LETTER_COPIES_MAX letters; each copy's address says how
+many are left to it, and a death shares them out among the copies that it makes.  So neither fan-
+outs nor chains of queues pass the limit, however they are made: what counts is the number of
+queues that take a letter, after alternate exchanges, bindings between exchanges and delays.
 """
 
 from __future__ import annotations
@@ -18,10 +24,17 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from leveret.broker.copies import blind_copies, carbon_copies
+from leveret.broker.letters import COPIES, MEMORY, shared
 from leveret.broker.timers import Timed
 from leveret.broker.turn import Dying
-from leveret.limits import DEAD_LETTER_RETRY_MS
-from leveret.message import Address, Message
+from leveret.limits import (
+    DEAD_LETTER_COPIES_MAX,
+    DEAD_LETTER_RETRY_MS,
+    DEATH_KEYS_LISTED_MAX,
+    DEATHS_BYTES_MAX,
+    DEATHS_LISTED_MAX,
+)
+from leveret.message import ALL_LETTERS, Address, Message
 from leveret.wire.buffer import BytesWriter, write_i32_be, write_i64_be
 from leveret.wire.edit import edit_headers, without_property
 from leveret.wire.primitives import write_longstr, write_shortstr
@@ -61,6 +74,13 @@ class Death:
         self.exchange = exchange
         self.routing_keys = routing_keys
         self.expiration = expiration
+
+    def size(self) -> i64:
+        """Return about how many bytes the entry takes."""
+        size: i64 = 128 + len(self.queue) + len(self.exchange)
+        for key in self.routing_keys:
+            size += 5 + len(key)
+        return size
 
     def write(self, w: BytesWriter) -> None:
         """Append the entry as a table with its type letter and its length."""
@@ -131,6 +151,22 @@ def _str(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
+def _listed(deaths: list[Death]) -> list[Death]:
+    """Return the newest of all deaths as far as a letter tells of them, at least one."""
+    keys: i64 = 0
+    size: i64 = 0
+    place: i64 = 0
+    for death in deaths:
+        keys += len(death.routing_keys)
+        size += death.size()
+        if place > 0 and (
+            place == DEATHS_LISTED_MAX or keys > DEATH_KEYS_LISTED_MAX or size > DEATHS_BYTES_MAX
+        ):
+            break
+        place += 1
+    return deaths[:place]
+
+
 def _is_cycle(queue: str, deaths: list[Death]) -> bool:
     """Tell whether a letter comes back to `queue` without a reject on the way (behaviour 69)."""
     for death in deaths:
@@ -152,36 +188,70 @@ class DeadLetter(Dying):
         self.reason = reason
         self.retry: Retry | None = None
 
-    def bury(self) -> None:
+    def bury(self) -> i64:
         """Hand the letter over; without a dead-letter exchange it goes for good (behaviour 70)."""
         queue = self.queue
         vhost = queue.vhost
         name = queue.settings.dead_letter_exchange
-        if vhost is None or name is None or queue.deleted:
-            queue.buried(self.sequence, self.message, False)
-            return
-        exchange = vhost.exchanges.get(name)
-        if exchange is None:
-            if not self._wait():
+        exchange = vhost.exchanges.get(name) if vhost is not None and name is not None else None
+        if vhost is None or exchange is None or queue.deleted:
+            if name is None or queue.deleted or not self._wait():
                 queue.buried(self.sequence, self.message, False)
-            return
+            return 1
+        letters_left = self._letters_left()
+        if letters_left == 0:
+            self._drop(1, COPIES)
+            queue.buried(self.sequence, self.message, False)
+            return 1
         deaths, keys = self._history()
-        letter = self._letter(deaths, name)
+        properties = self._properties(deaths)
         if queue.settings.dead_letter_routing_key is not None:
             keys = [queue.settings.dead_letter_routing_key]
         else:
             keys = keys + blind_copies(self.message.address)
-        matched = vhost.route_copies(exchange, keys[0], keys[1:], letter.properties).queues
+        routing = vhost.route_copies(exchange, keys[0], keys[1:], properties)
+        matched = routing.queues
         targets = [target for target in matched if not _is_cycle(target.name, deaths)]
+        most: i64 = len(targets)
+        if letters_left != ALL_LETTERS:
+            most = 1 if queue.turn.overfull else letters_left
+        letter = self._letter(properties, exchange.name, shared(letters_left, len(targets)))
         full = [target for target in targets if target.screens and target.is_full(letter)]
         if (not matched or full) and self._wait():
-            return
+            return 1 + routing.matched
+        if len(targets) > most:
+            self._drop(len(targets) - most, MEMORY if queue.turn.overfull else COPIES)
+            targets = targets[:most]
         vhost.move(queue, self.sequence, self.message, letter, targets)
+        return 1 + routing.matched + len(targets)
+
+    def _letters_left(self) -> i64:
+        """Return how many copies the broker may still make by itself; ALL_LETTERS: any number.
+
+        Who rejects a message pays for what comes of it, as its publisher did.
+        """
+        if self.reason == REJECTED:
+            return ALL_LETTERS
+        left = self.message.address.letters_left
+        return DEAD_LETTER_COPIES_MAX if left == ALL_LETTERS else left
+
+    def _drop(self, count: i64, reason: str) -> None:
+        """Count copies that are not made, and tell of them."""
+        queue = self.queue
+        dropped = queue.turn.letters_dropped
+        if reason == MEMORY:
+            dropped.memory += count
+        else:
+            dropped.copies += count
+        dropped.vhost = queue.vhost.name if queue.vhost is not None else ""
+        dropped.queue = queue.name
+        if (self.sequence & queue.turn.event_mask) == 0:
+            queue.tell_drop(self.sequence, self.message, reason, count)
 
     def letter_to(self, exchange: str) -> Message:
         """Return the message as it goes to an exchange that its queue's settings do not name."""
         deaths, _ = self._history()
-        return self._letter(deaths, exchange)
+        return self._letter(self._properties(deaths), exchange, ALL_LETTERS)
 
     def _wait(self) -> bool:
         """With `at-least-once` try again later, and say so."""
@@ -217,11 +287,12 @@ class DeadLetter(Dying):
             if older.queue == death.queue and older.reason == death.reason:
                 older.count += 1
                 del deaths[place]
-                return [older, *deaths], keys
-        return [death, *deaths], keys
+                death = older
+                break
+        return _listed([death, *deaths]), keys
 
-    def _letter(self, deaths: list[Death], exchange: str) -> Message:
-        """Return the message as it goes to the dead-letter exchange."""
+    def _properties(self, deaths: list[Death]) -> bytes:
+        """Return the message's properties as it goes to the dead-letter exchange."""
         message = self.message
         source = message.address.exchange.decode("utf-8", "surrogateescape")
         drop = [
@@ -242,17 +313,24 @@ class DeadLetter(Dying):
         for death in deaths:
             death.write(w)
         patch_length(w, start, i64(len(w)) - start - 4)
+        if self.queue.settings.dead_letter_routing_key is not None:
+            drop.append(b"CC")
+        properties = edit_headers(message.properties, drop, {}, w.getvalue())
+        return without_property(properties, EXPIRATION)
+
+    def _letter(self, properties: bytes, exchange: str, letters_left: i64) -> Message:
+        """Return the message as it goes to the dead-letter exchange."""
+        message = self.message
         routing_key = message.address.routing_key
         blind = message.address.blind
         own_key = self.queue.settings.dead_letter_routing_key
         if own_key is not None:
             routing_key = own_key.encode("utf-8", "surrogateescape")
             blind = b""
-            drop.append(b"CC")
-        properties = edit_headers(message.properties, drop, {}, w.getvalue())
+        name = exchange.encode("utf-8", "surrogateescape")
         return Message(
-            Address(exchange.encode("utf-8", "surrogateescape"), routing_key, blind),
-            without_property(properties, EXPIRATION),
+            Address(name, routing_key, blind, letters_left),
+            properties,
             message.body,
             self.queue.turn.now_ms,
             message.persistent,

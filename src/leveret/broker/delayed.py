@@ -29,16 +29,18 @@ from mypy_extensions import i64
 
 from leveret.broker.chunked import ChunkedQueue
 from leveret.broker.copies import blinded
+from leveret.broker.letters import shared
 from leveret.broker.source import Returned
 from leveret.broker.timers import Timed
 from leveret.broker.turn import Turn
 from leveret.limits import DELAY_MS_MAX, SLICE_MESSAGES
-from leveret.message import Message
+from leveret.message import ALL_LETTERS, Address, Message
 from leveret.wire.edit import edit_headers
 from leveret.wire.properties import property_headers
 
 if TYPE_CHECKING:
     from leveret.broker.exchange import Exchange
+    from leveret.broker.queue import Queue
 
 _DELAY: Final = "x-delay"
 
@@ -79,6 +81,19 @@ def undelayed(message: Message, now_ms: i64) -> Message:
         edit_headers(message.properties, [_DELAY.encode()], {_DELAY: -min(delay, DELAY_MS_MAX)}),
         message.body,
         now_ms,
+        message.persistent,
+        message.died,
+    )
+
+
+def _with_letters(message: Message, letters_left: i64) -> Message:
+    """Return a message that dead-lettering may make so many more copies of by itself."""
+    address = message.address
+    return Message(
+        Address(address.exchange, address.routing_key, address.blind, letters_left),
+        message.properties,
+        message.body,
+        message.timestamp_ms,
         message.persistent,
         message.died,
     )
@@ -151,7 +166,8 @@ class DelayedMessages(ChunkedQueue):
         """Hand what is due to the exchange, a slice at most; the rest waits for the next turn."""
         released: i64 = 0
         heap = self.heap
-        while heap and heap[0][0] <= now_ms and released < SLICE_MESSAGES:
+        turn = self.turn
+        while heap and heap[0][0] <= now_ms and released < SLICE_MESSAGES and turn.timed_steps > 0:
             sequence: i64 = heapq.heappop(heap)[1]
             message = self.messages.get(sequence)
             if message is not None:
@@ -164,7 +180,23 @@ class DelayedMessages(ChunkedQueue):
         if vhost is not None:
             letter = undelayed(blinded(message), now_ms)
             queues = vhost.destinations(self.exchange, letter)
+            left = message.address.letters_left
+            if left != ALL_LETTERS and len(queues) > 1:
+                # A dead letter that was delayed: more queues than one count as if it died here.
+                queues = self._within(queues, left + 1)
+                letter = _with_letters(letter, shared(left + 1, len(queues)))
+            self.turn.timed_steps -= 1 + len(queues)
             vhost.move(self, sequence, message, letter, queues)
+
+    def _within(self, queues: list[Queue], most: i64) -> list[Queue]:
+        """Return the queues that a dead letter may go to; what that leaves out is counted."""
+        if len(queues) > most:
+            dropped = self.turn.letters_dropped
+            dropped.copies += len(queues) - most
+            dropped.vhost = self.vhost.name if self.vhost is not None else ""
+            dropped.queue = ""
+            return queues[:most]
+        return queues
 
     def buried(self, sequence: i64, message: Message, recorded: bool) -> None:
         """Forget a message that left; `recorded` tells that the journal knows it."""

@@ -45,6 +45,8 @@ DEAD_LETTERED: Final = "dead_lettered"
 EXPIRED: Final = "expired"
 DROPPED: Final = "dropped"
 UNROUTABLE: Final = "unroutable"
+#: Copies of a dead letter were not made, because there would be too many.
+LETTERS_DROPPED: Final = "letters_dropped"
 #: All that waits in a queue is gone; the queue is gone.
 PURGED: Final = "purged"
 DELETED: Final = "deleted"
@@ -56,7 +58,7 @@ _ADDRESSES: Final = {
     name: Address(b"", name.encode())
     for name in (
         PUBLISHED, ROUTED, DELIVERED, ACKED, REQUEUED, DEAD_LETTERED, EXPIRED, DROPPED,
-        UNROUTABLE, PURGED, DELETED,
+        UNROUTABLE, LETTERS_DROPPED, PURGED, DELETED,
     )
 }  # fmt: skip
 

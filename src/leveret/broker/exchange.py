@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64, mypyc_attr
 
 from leveret.broker.delayed import delay_of
-from leveret.limits import DELAY_MS_MAX
+from leveret.limits import DELAY_MS_MAX, ROUTING_MATCHES_MAX
 from leveret.wire.properties import property_headers
 
 if TYPE_CHECKING:
@@ -127,6 +127,8 @@ class Routing:
         #: The keys of the headers CC and BCC.
         self.more_keys: list[str] = []
         self.queues: list[Queue] = []
+        #: How many bindings matched, those to the same queue and by several keys too.
+        self.matched: i64 = 0
         self.dynamic = False
         #: Why a client's publish is to be refused (406); what the broker itself sends goes on.
         self.refusal = ""
@@ -148,6 +150,7 @@ class Routing:
     def take(self, binding: Binding) -> None:
         """Take a binding that matched."""
         self._matched = True
+        self.matched += 1
         if binding.queue is not None:
             self.take_queue(binding.queue)
         elif binding.exchange is not None:
@@ -203,6 +206,11 @@ class Routing:
         """Route by the other keys too; all together count as one for an alternate exchange."""
         first = self.routing_key
         for key in self.more_keys:
+            if self.matched > ROUTING_MATCHES_MAX:
+                self.refusal = (
+                    f"the routing keys in CC and BCC match more than {ROUTING_MATCHES_MAX} bindings"
+                )
+                break
             self.routing_key = key
             exchange.route(self)
         self.routing_key = first

@@ -143,7 +143,11 @@ class Expiry(Timed):
 
     def due(self, now_ms: i64) -> None:
         """Let a slice of what is due expire."""
-        self.queue.expire(now_ms, SLICE_MESSAGES)
+        queue = self.queue
+        queue.expire(now_ms, SLICE_MESSAGES)
+        if queue.consumers:
+            # They may wait for what is behind it.
+            queue.mark()
 
 
 @final
@@ -172,7 +176,9 @@ class QueueExpiry(Timed):
         queue = self.queue
         if queue.consumers or queue.deleted or queue.kept:
             return
-        if now_ms < self.touched_ms + self.expires_ms:
+        turn = queue.turn
+        if now_ms < self.touched_ms + self.expires_ms or turn.timed_steps <= 0:
             self.arm()
         elif queue.vhost is not None:
+            turn.timed_steps -= 1 + len(queue.bindings) + queue.ready_count()
             queue.vhost.drop_queue(queue)

@@ -25,7 +25,6 @@ from mypy_extensions import i64
 from leveret.broker.expiry import deadline_of
 from leveret.broker.source import Returned
 from leveret.broker.timers import NO_DEADLINE, Timed
-from leveret.limits import SLICE_MESSAGES
 
 if TYPE_CHECKING:
     from leveret.broker.classic import ClassicQueue
@@ -91,7 +90,7 @@ class Retries(Timed):
     def due(self, now_ms: i64) -> None:
         """Let a slice of what is due come back."""
         released: i64 = 0
-        while self._heap and self._heap[0][0] <= now_ms and released < SLICE_MESSAGES:
+        while self._heap and self._heap[0][0] <= now_ms and released < self.queue.turn.timed_steps:
             due_ms, number = heapq.heappop(self._heap)
             sequence: i64 = number
             if self.times.get(sequence, NO_DEADLINE) != due_ms:
@@ -100,6 +99,7 @@ class Retries(Timed):
             if item is not None:
                 released += 1
                 self.queue.retry(item)
+        self.queue.turn.timed_steps -= released
         self._arm()
 
     def _forget(self, sequence: i64) -> Returned | None:

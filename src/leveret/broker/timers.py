@@ -71,13 +71,16 @@ class Timers:
             heapq.heappop(heap)
         return NO_DEADLINE
 
-    def fire(self, now_ms: i64) -> None:
-        """Call all whose deadline is at or before `now_ms`; what they set anew waits for a turn."""
+    def fire(self, now_ms: i64, limit: i64) -> None:
+        """Call up to `limit` whose deadline is at or before `now_ms`, the earliest first.
+
+        What they set anew waits for a turn.
+        """
         heap = self._heap
         if not heap or heap[0][0] > now_ms:
             return
         due: list[Timed] = []
-        while heap and heap[0][0] <= now_ms:
+        while heap and heap[0][0] <= now_ms and len(due) < limit:
             deadline, _, timed = heapq.heappop(heap)
             if timed.deadline_ms == deadline:
                 timed.deadline_ms = NO_DEADLINE

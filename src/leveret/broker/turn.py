@@ -14,9 +14,20 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
+from leveret.broker.letters import LettersDropped
 from leveret.broker.stream_cache import StreamCache
 from leveret.broker.timers import NO_DEADLINE, Timers
-from leveret.limits import CHUNK_BYTES_MAX, PUBLISHER_EXPIRY_MS, SLICE_MESSAGES
+from leveret.limits import (
+    CHUNK_BYTES_MAX,
+    LETTER_STEPS_PER_TURN,
+    LETTERS_WAITING_MAX,
+    PUBLISHER_EXPIRY_MS,
+    SLICE_MESSAGES,
+    SPILL_BYTES_MAX,
+    TIMED_STEPS_PER_TURN,
+    TIMERS_PER_TURN,
+    UNSYNCED_BYTES_MAX,
+)
 from leveret.store.damage import DamageCounts
 from leveret.store.io_counts import IoCounts
 from leveret.store.segments import SegmentNumbers
@@ -181,8 +192,8 @@ class Cancels(SyncWaiter):
 class Dying:
     """A message that left its queue and may go on to a dead-letter exchange."""
 
-    def bury(self) -> None:
-        """Hand the message over, or let it go."""
+    def bury(self) -> i64:
+        """Hand the message over, or let it go; return how many steps of work that was."""
         raise RuntimeError("what dies says where it goes")
 
 
@@ -202,6 +213,14 @@ class Damaged:
 
 class Turn:
     """The notes of one turn and what every part of the core shares: journal, time, memory."""
+
+    #: How many of `burying` are done.
+    buried: i64 = 0
+    #: Steps that are left in this turn for dead letters, and for what deadlines bring.
+    letter_steps: i64 = LETTER_STEPS_PER_TURN
+    timed_steps: i64 = TIMED_STEPS_PER_TURN
+    #: True while messages hold far more memory than they may.
+    overfull: bool = False
 
     def __init__(self, journal: Journal) -> None:
         self.journal = journal
@@ -235,8 +254,11 @@ class Turn:
         #: Who notes what happens to messages, and which bits of a sequence are zero where it does.
         self.events: Events | None = None
         self.event_mask: i64 = NO_EVENTS
-        #: Messages to be dead-lettered when the batch's deliveries are done.
+        #: Messages to be dead-lettered when the batch's deliveries are done, and those of them
+        #: whose turn has come, from `buried` on.
         self.dying: list[Dying] = []
+        self.burying: list[Dying] = []
+        self.letters_dropped = LettersDropped()
         #: Chunks that were found damaged, for the shell to report and to keep a copy of.
         self.damaged: list[Damaged] = []
         #: All damage that was found since the start.
@@ -319,12 +341,18 @@ class Turn:
                 if dispatcher.dispatch(SLICE_MESSAGES):
                     dispatcher.mark()
                     self.resume = True
-        self.timers.fire(self.now_ms)
-        if self.dying:
+        self.timed_steps = TIMED_STEPS_PER_TURN
+        self.timers.fire(self.now_ms, TIMERS_PER_TURN)
+        self.letter_steps = LETTER_STEPS_PER_TURN
+        if self.has_letters():
             self.bury()
+            self.letter_steps = LETTER_STEPS_PER_TURN
+            if self.has_letters() and not self.is_writing_much():
+                self.resume = True
         if self.events is not None:
             self.events.flush()
-        if self.dispatchers or self.due():
+        if self.dispatchers or (self.due() and not self.is_writing_much()):
+            # Else it goes on when something is written.
             self.resume = True
 
     def due(self) -> bool:
@@ -332,14 +360,55 @@ class Turn:
         next_ms = self.timers.next_ms()
         return next_ms != NO_DEADLINE and next_ms <= self.now_ms
 
+    def has_letters(self) -> bool:
+        """Tell whether messages are to be dead-lettered."""
+        return len(self.dying) > 0 or len(self.burying) > 0
+
+    def waiting_letters(self) -> i64:
+        """Return how many they are."""
+        return len(self.dying) + len(self.burying) - self.buried
+
+    def may_expire(self) -> i64:
+        """Return how many messages may expire now: few while many dead letters wait."""
+        return min(self.timed_steps, LETTERS_WAITING_MAX - self.waiting_letters())
+
+    def is_writing_much(self) -> bool:
+        """Tell whether so much waits to be written that nothing more should come by itself."""
+        return (
+            self.spill.unwritten_bytes > SPILL_BYTES_MAX
+            or self.journal.unsynced_bytes > UNSYNCED_BYTES_MAX
+        )
+
     def bury(self) -> None:
-        """Hand the dead letters over; some may push others out of full queues, and so on."""
-        while self.dying:
+        """Hand dead letters over, as many as this turn has steps for, in their order.
+
+        Some may push others out of full queues, which then come behind them, and so on.
+        """
+        while self.letter_steps > 0 and not self.is_writing_much():
+            if self.buried == len(self.burying):
+                self.burying = self.dying
+                self.buried = 0
+                self.dying = []
+                if not self.burying:
+                    return
             self.changes += 1
-            dying = self.dying
-            self.dying = []
-            for letter in dying:
-                letter.bury()
+            letter = self.burying[self.buried]
+            self.buried += 1
+            self.letter_steps -= letter.bury()
+        if self.buried == len(self.burying):
+            self.burying = []
+            self.buried = 0
+
+    def bury_own(self, before: list[Dying]) -> None:
+        """Hand those over that died since `dying` was put aside as `before`; it comes back first.
+
+        A transaction holds its own dead letters and no others.
+        """
+        own = self.dying
+        self.dying = before
+        for letter in own:
+            self.changes += 1
+            letter.bury()
 
     def synced(self, group: i64) -> None:
         """Let all go on that waited for the groups up to `group`."""

@@ -403,7 +403,7 @@ class Connection(Link):
             return
         turn = self.turn
         turn.reply_group = 0
-        if turn.dying:
+        if turn.has_letters():
             # What died earlier in this batch has arrived by now, as far as a method can see.
             turn.bury()
         commands.handle(channel, method)

@@ -256,7 +256,7 @@ def decode_properties(raw: bytes) -> BasicProperties:
     if flags & 0x4000:
         found.content_encoding = fields.text()
     if flags & 0x2000:
-        found.headers = fields.table()
+        found.headers = fields.headers()
     if flags & 0x1000:
         found.delivery_mode = fields.octet()
     if flags & 0x0800:
@@ -286,7 +286,8 @@ def decode_properties(raw: bytes) -> BasicProperties:
 def skim_properties(data: bytes, start: i64, end: i64) -> i64:
     """Check the properties in `data[start:end]`; return the delivery mode, 0 when there is none.
 
-    It takes exactly what `decode_properties` takes and builds nothing.
+    It takes what `decode_properties` takes, but for headers of more entries than a publisher may
+    send, and builds nothing.
 
     Raises: SyntaxFault (502).
     """

@@ -89,6 +89,12 @@ class FieldReader:
         table, self.position = read_table(self.data, self.position, self.end)
         return table
 
+    def headers(self) -> dict[str, object]:
+        """Return the headers of a message; one frame bounds them, and brokers add to them."""
+        most = self.end - self.position
+        table, self.position = read_table(self.data, self.position, self.end, most)
+        return table
+
     def skip_shortstr(self) -> None:
         """Step over a short string, whatever it holds."""
         self.step(self.octet())

@@ -44,7 +44,7 @@ def _properties_lines() -> Iterator[str]:
     yield ""
     yield from _PROPERTIES_READ.splitlines()
     for index, field in enumerate(PROPERTIES):
-        read = "text" if field.kind == "shortstr" else field.kind
+        read = {"shortstr": "text", "table": "headers"}.get(field.kind, field.kind)
         yield f"    if flags & {_flag(index)}:"
         yield f"        found.{field.name} = fields.{read}()"
     yield "    fields.finish()"
@@ -205,7 +205,8 @@ _PROPERTIES_SPECIALS = '''    def __eq__(self, other: object) -> bool:
 _SKIM_HEAD = '''def skim_properties(data: bytes, start: i64, end: i64) -> i64:
     """Check the properties in `data[start:end]`; return the delivery mode, 0 when there is none.
 
-    It takes exactly what `decode_properties` takes and builds nothing.
+    It takes what `decode_properties` takes, but for headers of more entries than a publisher may
+    send, and builds nothing.
 
     Raises: SyntaxFault (502).
     """

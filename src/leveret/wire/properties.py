@@ -142,12 +142,14 @@ def property_octet(raw: bytes, flag: i64) -> int | None:
 def property_headers(raw: bytes) -> dict[str, object] | None:
     """Return the headers as a dict of their own at each call, or None.
 
+    There may be more entries than a publisher may send, because the broker adds to them.
+
     Raises: SyntaxFault (502).
     """
     position = find_property(raw, HEADERS)
     if position < 0:
         return None
-    headers, _ = read_table(raw, position, len(raw))
+    headers, _ = read_table(raw, position, len(raw), len(raw))
     return headers
 
 

@@ -92,10 +92,10 @@ class Timestamp:
 # -- skimming --------------------------------------------------------------------------------------
 
 
-def skim_table(data: bytes, start: i64, end: i64) -> i64:
+def skim_table(data: bytes, start: i64, end: i64, entries_max: i64 = TABLE_ENTRIES_MAX) -> i64:
     """Check the table at `start` without building it; return the position after it.
 
-    Nothing from `end` on is looked at.
+    Nothing from `end` on is looked at, and no more than `entries_max` entries in all.
 
     Raises: SyntaxFault (502).
     """
@@ -106,7 +106,7 @@ def skim_table(data: bytes, start: i64, end: i64) -> i64:
     if size < 0 or size > end - position:
         raise _short()
     if size > 0:
-        _skim_entries(data, position, position + size, 1, TABLE_ENTRIES_MAX, True)
+        _skim_entries(data, position, position + size, 1, entries_max, True)
     return position + size
 
 
@@ -176,12 +176,14 @@ def _unknown(kind: i64) -> SyntaxFault:
 # -- reading ---------------------------------------------------------------------------------------
 
 
-def read_table(data: bytes, start: i64, end: i64) -> tuple[dict[str, object], i64]:
+def read_table(
+    data: bytes, start: i64, end: i64, entries_max: i64 = TABLE_ENTRIES_MAX
+) -> tuple[dict[str, object], i64]:
     """Return the table at `start` and the position after it; nothing from `end` on is read.
 
     Raises: SyntaxFault (502).
     """
-    after = skim_table(data, start, end)
+    after = skim_table(data, start, end, entries_max)
     return _TableReader(data, start + 4).table(after), after
 
 

@@ -41,6 +41,8 @@ def _node(request: web.Request) -> Row:
         "records_written": int(io.records),
         "records_per_sync": round(io.records_per_sync, 2),
         "events_dropped": 0 if turn.events is None else int(turn.events.dropped),
+        "letters_dropped_copies": int(turn.letters_dropped.copies),
+        "letters_dropped_memory": int(turn.letters_dropped.memory),
         "store_damages": int(damage.places),
         "store_damages_known": int(damage.known),
         "store_records_lost": int(damage.records_lost),

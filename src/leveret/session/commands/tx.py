@@ -71,6 +71,8 @@ def _commit(channel: Channel) -> None:
     publishes = channel.tx_publishes
     settles = channel.tx_settles
     turn.changes += 1
+    dying = turn.dying
+    turn.dying = []
     channel.end_tx()
     outcome: i64 = 0
     journal.begin_tx()
@@ -85,10 +87,13 @@ def _commit(channel: Channel) -> None:
                 size: i64 = unacked.message.size
                 rejected += size
                 largest = max(largest, size)
-    if rejected - largest <= TX_BYTES_MAX:
-        # Its dead letters are part of it; more than that would be too large a record.
-        turn.bury()
+    # Its dead letters are part of it; more than that would be too large a record.
+    is_whole = rejected - largest <= TX_BYTES_MAX
+    if is_whole:
+        turn.bury_own(dying)
     journal.end_tx()
+    if not is_whole:
+        turn.bury_own(dying)
     if journal.has_records():
         turn.recorded()
     elif outcome & DUPLICATE:
