@@ -31,6 +31,7 @@ COMPILED = (
     "message.py",
     "clock.py",
     "limits.py",
+    "names.py",
     "errors.py",
     "chunk.py",
     "wire",

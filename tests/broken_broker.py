@@ -36,6 +36,7 @@ from leveret.broker.turn import Link
 from leveret.clock import LivedClock
 from leveret.config import Settings, load
 from leveret.message import Message
+from leveret.names import Name
 from leveret.store.checkpoint import CheckpointOutput, CheckpointSource, NewChunk
 from leveret.store.disk import Disk, RealDisk
 from leveret.store.disks.faulty import Fault, FaultyDisk
@@ -157,7 +158,7 @@ class BrokenNode(Node):
         vhost.queues["broken"] = BrokenQueue(
             broker.turn, 1_000_000, "broken", False, False, False, {}
         )
-        vhost.bind("amq.fanout", "broken", True, "", {}, None)
+        vhost.bind(Name("amq.fanout"), Name("broken"), True, "", {}, None)
         link = BrokenLink(broker.turn, "broken")
         link.user = "guest"
         link.vhost_name = "/"

@@ -39,6 +39,7 @@ from leveret.management.keeper import Keeper
 from leveret.management.listener import UnixListener
 from leveret.management.operator import Operator
 from leveret.management.tcp_listener import TcpListener
+from leveret.names import Name
 from leveret.session.settings import RABBITMQ_VERSION
 from leveret.store.disks.recording import RecordingDisk
 from leveret.store.segments import ChunkRef, read_if_readable
@@ -190,7 +191,7 @@ def prepare(node: Node) -> None:
     }
     for name, arguments in declared.items():
         if name not in vhost.queues:
-            vhost.declare_queue(None, name, True, False, False, arguments)
+            vhost.declare_queue(None, Name(name), True, False, False, arguments)
     exchanges: dict[str, tuple[str, dict[str, object]]] = {
         "e": ("x-delayed-message", {"x-delayed-type": "topic"}),
         "hash": ("x-consistent-hash", {}),
@@ -198,9 +199,11 @@ def prepare(node: Node) -> None:
     }
     for name, (kind, arguments) in exchanges.items():
         if name not in vhost.exchanges:
-            vhost.declare_exchange(name, kind, True, False, False, arguments)
+            vhost.declare_exchange(Name(name), kind, True, False, False, arguments)
     if "parts" not in vhost.exchanges and not any(one.startswith("parts-") for one in vhost.queues):
-        declare_super_stream(vhost, "parts", {"x-super-stream-partitions": 3, "x-max-age": "1D"})
+        declare_super_stream(
+            vhost, Name("parts"), {"x-super-stream-partitions": 3, "x-max-age": "1D"}
+        )
     stream = vhost.queues["s"]
     if isinstance(stream, Stream) and "reader" not in stream.offsets.stored:
         stream.offsets.set("reader", 0)

@@ -21,6 +21,7 @@ U64 = 2**64 - 1
 I64 = (-(2**63), 2**63 - 1)
 
 shortstrs = st.text(max_size=63)
+unbroken = st.text(st.characters(codec="utf-8", exclude_characters="\r\n"), max_size=63)
 timestamps = st.integers(0, U64).map(Timestamp)
 decimals = st.builds(
     lambda number, scale: Decimal((0, tuple(map(int, str(number))), -scale)),
@@ -66,7 +67,9 @@ def named(fields: tuple[Field, ...]) -> dict[str, st.SearchStrategy[object]]:
 def methods_of(name: str) -> st.SearchStrategy[Method]:
     """Return a strategy for the method of that name."""
     spec = METHODS[name]
-    return st.fixed_dictionaries(named(spec.fields)).map(
+    # Line ends are stripped from names where a method is read.
+    names = dict.fromkeys(spec.names, unbroken)
+    return st.fixed_dictionaries({**named(spec.fields), **names}).map(
         lambda fields: getattr(methods, spec.class_word)(**fields)
     )
 

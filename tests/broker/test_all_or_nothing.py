@@ -18,6 +18,7 @@ from leveret.broker.super_stream import declare_super_stream
 from leveret.errors import PreconditionFailed
 from leveret.limits import DEFINITION_BYTES_MAX, PASSWORD_HASH_BYTES_MAX, TABLE_ENTRIES_MAX
 from leveret.management.definitions import read_definitions, write_definitions
+from leveret.names import Name
 from leveret.store.disks.recording import RecordingDisk
 from raw_codec import Typed, method
 
@@ -28,11 +29,11 @@ MANY: Arguments = {f"a{number}": number for number in range(TABLE_ENTRIES_MAX - 
 
 
 def bind(node: Node, key: str, arguments: Arguments) -> None:
-    node.vhost.bind("amq.direct", "q", True, key, arguments, None)
+    node.vhost.bind(Name("amq.direct"), Name("q"), True, key, arguments, None)
 
 
 def declare(node: Node, **arguments: object) -> None:
-    node.vhost.declare_queue(None, "new", False, False, False, dict(arguments))
+    node.vhost.declare_queue(None, Name("new"), False, False, False, dict(arguments))
 
 
 REFUSED: dict[str, tuple[Callable[[Node], object], str]] = {
@@ -95,13 +96,13 @@ REFUSED: dict[str, tuple[Callable[[Node], object], str]] = {
     ),
     "a part of a super stream with too many arguments": (
         lambda node: declare_super_stream(
-            node.vhost, "parts", {**MANY, "x-super-stream-partitions": 3}
+            node.vhost, Name("parts"), {**MANY, "x-super-stream-partitions": 3}
         ),
         "at most 4096 entries",
     ),
     "a partition with an infinite argument": (
         lambda node: declare_super_stream(
-            node.vhost, "parts", {"x-super-stream-partitions": 3, "x": float("inf")}
+            node.vhost, Name("parts"), {"x-super-stream-partitions": 3, "x": float("inf")}
         ),
         "inf is not finite",
     ),
@@ -111,7 +112,7 @@ REFUSED: dict[str, tuple[Callable[[Node], object], str]] = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_refused_change_changes_nothing(node: Node, name: str) -> None:
     change, text = REFUSED[name]
-    node.vhost.declare_queue(None, "q", True, False, False, {})
+    node.vhost.declare_queue(None, Name("q"), True, False, False, {})
     node.sync()
     before = write_definitions(export_definitions(node.broker), "3")
     topics = dict(node.broker.users.topic_permissions)

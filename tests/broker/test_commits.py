@@ -17,6 +17,7 @@ from leveret.limits import (
     SINKS_PER_VHOST_MAX,
     STAGING_QUEUES_PER_COMMIT_MAX,
 )
+from leveret.names import Name
 from leveret.store.disks.recording import RecordingDisk
 from raw_codec import method, publish
 from staged import (
@@ -111,7 +112,7 @@ def test_a_commit_of_the_most_queues_survives() -> None:
     names = [f"q{number}" for number in range(STAGING_QUEUES_PER_COMMIT_MAX)]
     for name in names:
         arguments: dict[str, object] = {"x-staging-sink": "s", "x-staging-batch": 1}
-        node.vhost.declare_queue(None, name, True, False, False, arguments)
+        node.vhost.declare_queue(None, Name(name), True, False, False, arguments)
     node.sync()
     body = {"sink": "s", "batch": 1, "queues": names, "unroutable": "drop"}
     peer.send(publish(1, "", COMMIT_KEY, json.dumps(body).encode()))

@@ -9,6 +9,7 @@ from leveret.broker.broker import Broker
 from leveret.broker.classic import ClassicQueue
 from leveret.broker.restore import Restore
 from leveret.message import Address, Message
+from leveret.names import Name
 from leveret.store.disks.recording import RecordingDisk
 from leveret.store.journal import Journal
 from leveret.store.segments import ChunkRef
@@ -39,7 +40,7 @@ def test_a_damaged_chunk_is_not_kept() -> None:
     restore.publish(message(3), [(QUEUE_ID, 3)])
     restore.finish(unclean=True)
 
-    queue = broker.vhost("/").queue("q", None)
+    queue = broker.vhost("/").queue(Name("q"), None)
     assert isinstance(queue, ClassicQueue)
     assert [stored.ref.first for stored in queue.stored.items] == [1, 5]
     assert [int(item.sequence) for item in queue.unstored(1000)] == [3]

@@ -24,6 +24,7 @@ from leveret.broker.policy import effective_definition, make_policy, restored_po
 from leveret.broker.users import ARGON2, User
 from leveret.errors import NotFound, PreconditionFailed
 from leveret.management.definitions import read_definitions, write_definitions
+from leveret.names import Name
 
 RABBITMQ = Path(__file__).parent / "definitions" / "rabbitmq_3_10_8.json"
 SALT = bytes(range(16))
@@ -110,12 +111,14 @@ def test_b75_a_file_of_rabbitmq_comes_in(node: Node) -> None:
         shop.operator_policies["cap"],
     )
     assert not shop.queues["transient-q"].durable
-    assert shop.exchange("events").alternate == "lost"
-    assert sorted(key for *_, key, _ in shop.exchange("events").bindings if key[:1] == "o") == [
+    assert shop.exchange(Name("events")).alternate == "lost"
+    assert sorted(
+        key for *_, key, _ in shop.exchange(Name("events")).bindings if key[:1] == "o"
+    ) == [
         "order.#",
         "order.created",
     ]
-    bound = next(iter(shop.exchange("by-header").bindings.values()))
+    bound = next(iter(shop.exchange(Name("by-header")).bindings.values()))
     assert bound.arguments["n"] == 5
     assert broker.vhosts["/"].policies["ha"].definition == {"ha-mode": "all", "message-ttl": 60_000}
     left_out = sorted(note.partition(": ")[2] for note in report.notes)
@@ -304,7 +307,7 @@ def test_definitions_add_and_replace_and_take_nothing_away(node: Node) -> None:
     load(node, SMALL)
     vhost = node.broker.vhosts["v"]
     vhost.set_policy(make_policy("mine", ".*", {"expires": 9}))
-    vhost.import_queue("mine", True, False, {})
+    vhost.import_queue(Name("mine"), True, False, {})
     changed = copy.deepcopy(SMALL)
     changed["users"][0]["tags"] = "administrator,monitoring"
     changed["permissions"][0]["read"] = ".*"
@@ -455,7 +458,7 @@ OTHERS: dict[str, Any] = {
 def test_parts_that_are_not_here_are_kept_and_told_and_exported(
     node: Node, restart: Callable[[Node], Node]
 ) -> None:
-    node.vhost.declare_queue(None, "fast", True, False, False, {})
+    node.vhost.declare_queue(None, Name("fast"), True, False, False, {})
     report = load(node, OTHERS)
     assert report.notes == []
     assert report.kept == [

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from core import Node, Peer, held
 from delayed import bind, declare, delay, drain, listed, restarted, started
 from leveret.broker.stats import DelayedListing, DelayedStats
+from leveret.names import Name
 from leveret.store.disks.recording import Image, RecordingDisk, crash_states
 from raw_codec import properties, publish
 
@@ -56,17 +57,17 @@ def test_a_cancelled_message_does_not_come(ready: Peer) -> None:
     for ms in (10, 20, 30):
         delay(ready, ms, b"%d" % ms)
     vhost = ready.node.vhost
-    assert vhost.cancel_delayed("e", 2)
-    assert not vhost.cancel_delayed("e", 2)
-    assert not vhost.cancel_delayed("e", 9)
-    assert not vhost.cancel_delayed("amq.direct", 1)
+    assert vhost.cancel_delayed(Name("e"), 2)
+    assert not vhost.cancel_delayed(Name("e"), 2)
+    assert not vhost.cancel_delayed(Name("e"), 9)
+    assert not vhost.cancel_delayed(Name("amq.direct"), 1)
     assert [stats.id for stats in listed(ready.node)] == [1, 3]
     assert ready.node.turn.held_messages == 2
     node = restarted(ready.node)
     assert [stats.id for stats in listed(node)] == [1, 3]
     node.tick(30)
     assert drain(node.connect()) == [b"10", b"30"]
-    assert not node.vhost.cancel_delayed("e", 1)
+    assert not node.vhost.cancel_delayed(Name("e"), 1)
 
 
 def test_ids_are_not_used_twice(ready: Peer) -> None:
@@ -83,8 +84,8 @@ def test_ids_are_not_used_twice(ready: Peer) -> None:
 def test_a_purge_drops_all(ready: Peer) -> None:
     for ms in (10, 20, 30):
         delay(ready, ms)
-    assert ready.node.vhost.purge_delayed("e") == 3
-    assert ready.node.vhost.purge_delayed("amq.direct") == 0
+    assert ready.node.vhost.purge_delayed(Name("e")) == 3
+    assert ready.node.vhost.purge_delayed(Name("amq.direct")) == 0
     assert ready.node.turn.held_messages == 0
     assert ready.node.turn.held_bytes == 0
     assert not listed(restarted(ready.node))
@@ -110,7 +111,7 @@ def test_a_deleted_exchange_takes_along_what_it_delays(ready: Peer) -> None:
 def test_a_deleted_vhost_takes_along_what_it_delays(node: Node) -> None:
     vhost = node.broker.add_vhost("other")
     arguments: dict[str, object] = {"x-delayed-type": "fanout"}
-    exchange = vhost.declare_exchange("e", "x-delayed-message", True, False, False, arguments)
+    exchange = vhost.declare_exchange(Name("e"), "x-delayed-message", True, False, False, arguments)
     assert exchange.delayed is not None
     node.broker.delete_vhost("other")
     node.sync()
@@ -204,10 +205,10 @@ def test_a_delete_is_one_record(ready: Peer) -> None:
 STEPS: dict[str, Callable[[Peer], Any]] = {
     "nothing": lambda _: None,
     "release the first": lambda peer: peer.node.tick(10),
-    "cancel the second": lambda peer: peer.node.vhost.cancel_delayed("e", 2),
+    "cancel the second": lambda peer: peer.node.vhost.cancel_delayed(Name("e"), 2),
     "delay more": lambda peer: delay(peer, 40, b"40"),
     "release all": lambda peer: peer.node.tick(100),
-    "purge": lambda peer: peer.node.vhost.purge_delayed("e"),
+    "purge": lambda peer: peer.node.vhost.purge_delayed(Name("e")),
 }
 
 
@@ -290,7 +291,9 @@ def test_any_story(steps: list[tuple[str, int]]) -> None:
             now += value
             node.tick(value)
         elif step == "cancel":
-            assert node.vhost.cancel_delayed("e", value) is (waits.pop(value, None) is not None)
+            assert node.vhost.cancel_delayed(Name("e"), value) is (
+                waits.pop(value, None) is not None
+            )
         elif step == "checkpoint":
             node.sync()
             node.take_checkpoint()

@@ -11,6 +11,7 @@ import leveret.limits
 from core import Node, Peer
 from leveret.broker.events import EVENT_STREAM, Events
 from leveret.broker.stream import Stream
+from leveret.names import Name
 from leveret.store.disks.recording import RecordingDisk
 from raw_codec import method, publish
 
@@ -204,7 +205,7 @@ def test_each_vhost_has_its_own() -> None:
     assert noted is not None
     node.broker.add_vhost("other")
     other = node.broker.vhosts["other"]
-    queue = other.import_queue("q", True, False, {})
+    queue = other.import_queue(Name("q"), True, False, {})
     noted.queue_event("routed", queue, 1, None)
     node.run()
     assert [e["vhost"] for e in events(node, "other")] == ["other"]

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from leveret.broker.turn import Turn
 from leveret.broker.vhost import Ids, Vhost
+from leveret.names import Name
 from leveret.store.journal import Journal
 
 NAMES = ["a", "b", "c", "d"]
@@ -30,9 +31,9 @@ def make(kinds: dict[str, str], alternates: dict[str, str]) -> Vhost:
         arguments: dict[str, object] = {}
         if name in alternates:
             arguments["alternate-exchange"] = alternates[name]
-        vhost.declare_exchange(name, kinds[name], False, False, False, arguments)
+        vhost.declare_exchange(Name(name), kinds[name], False, False, False, arguments)
     for name in QUEUES:
-        vhost.declare_queue(None, name, False, False, False, {})
+        vhost.declare_queue(None, Name(name), False, False, False, {})
     return vhost
 
 
@@ -40,7 +41,7 @@ def bind(vhost: Vhost, edge: tuple[str, str, str], *, unbind: bool = False) -> N
     """Make or remove a binding."""
     source, destination, key = edge
     (vhost.unbind if unbind else vhost.bind)(
-        source, destination, destination in QUEUES, key, {}, None
+        Name(source), Name(destination), destination in QUEUES, key, {}, None
     )
 
 
@@ -71,7 +72,7 @@ def reached(
 
 def routed(vhost: Vhost, start: str, key: str) -> list[str]:
     """What the broker says."""
-    return sorted(queue.name for queue in vhost.route(vhost.exchange(start), key, b"").queues)
+    return sorted(queue.name for queue in vhost.route(vhost.exchange(Name(start)), key, b"").queues)
 
 
 @given(kinds=KINDS, alternates=ALTERNATES, edges=EDGES, removed=EDGES, key=st.sampled_from(KEYS))
@@ -100,11 +101,11 @@ def test_a_deleted_end_takes_its_bindings_along(
     for edge in sorted(edges):
         bind(vhost, edge)
     if gone in QUEUES:
-        vhost.delete_queue(None, gone, False, False)
-        vhost.declare_queue(None, gone, False, False, False, {})
+        vhost.delete_queue(None, Name(gone), False, False)
+        vhost.declare_queue(None, Name(gone), False, False, False, {})
     else:
-        vhost.delete_exchange(gone, False)
-        vhost.declare_exchange(gone, kinds[gone], False, False, False, {})
+        vhost.delete_exchange(Name(gone), False)
+        vhost.declare_exchange(Name(gone), kinds[gone], False, False, False, {})
     left = {edge for edge in edges if gone not in edge[:2]}
     for start in NAMES:
         assert routed(vhost, start, "k") == sorted(reached(start, "k", left, kinds, {}))

@@ -12,6 +12,7 @@ from leveret.broker.policy import APPLY_TO, effective_definition, make_policy
 from leveret.broker.queue import Queue
 from leveret.broker.vhost import Vhost
 from leveret.errors import NotFound, PreconditionFailed
+from leveret.names import Name
 
 
 class Configured(Queue):
@@ -30,7 +31,7 @@ def vhost(node: Node) -> Vhost:
 
 def declare(vhost: Vhost, name: str, **arguments: object) -> None:
     given = {name.replace("_", "-"): value for name, value in arguments.items()}
-    vhost.declare_queue(None, name, True, False, False, given)
+    vhost.declare_queue(None, Name(name), True, False, False, given)
 
 
 def put(vhost: Vhost, name: str, pattern: str, priority: int = 0, to: str = "all") -> None:
@@ -74,8 +75,8 @@ def test_the_highest_priority_counts_then_the_first_name(vhost: Vhost) -> None:
 @pytest.mark.parametrize("apply_to", APPLY_TO)
 def test_what_it_applies_to(vhost: Vhost, apply_to: str) -> None:
     for kind in ("classic", "quorum", "stream"):
-        vhost.declare_queue(None, kind, True, False, False, {"x-queue-type": kind})
-    vhost.declare_exchange("e", "fanout", True, False, False, {})
+        vhost.declare_queue(None, Name(kind), True, False, False, {"x-queue-type": kind})
+    vhost.declare_exchange(Name("e"), "fanout", True, False, False, {})
     vhost.set_policy(make_policy("p", ".*", {"max-length-bytes": 5}, 0, apply_to))
     found = {name for name in vhost.queues if policy_of(vhost, name)}
     found |= {name for name, exchange in vhost.exchanges.items() if exchange.policy is not None}
@@ -87,7 +88,7 @@ def test_what_it_applies_to(vhost: Vhost, apply_to: str) -> None:
 
 
 def test_a_queue_of_a_type_that_lacks_a_key_does_not_have_the_policy(vhost: Vhost) -> None:
-    vhost.declare_queue(None, "s", True, False, False, {"x-queue-type": "stream"})
+    vhost.declare_queue(None, Name("s"), True, False, False, {"x-queue-type": "stream"})
     declare(vhost, "q")
     put(vhost, "p", ".*")
     assert (policy_of(vhost, "s"), policy_of(vhost, "q")) == ("", "p")
@@ -110,21 +111,21 @@ def test_a_queue_is_told_the_merged_arguments(vhost: Vhost) -> None:
 
 def test_an_alternate_exchange_by_policy_routes(vhost: Vhost) -> None:
     declare(vhost, "lost")
-    vhost.declare_exchange("ae", "fanout", True, False, False, {})
-    vhost.bind("ae", "lost", True, "", {}, None)
-    source = vhost.exchange("amq.topic")
+    vhost.declare_exchange(Name("ae"), "fanout", True, False, False, {})
+    vhost.bind(Name("ae"), Name("lost"), True, "", {}, None)
+    source = vhost.exchange(Name("amq.topic"))
     assert vhost.route(source, "k", b"").queues == []
     revision = vhost.revision
     vhost.set_policy(make_policy("p", r"^amq\.topic$", {"alternate-exchange": "ae"}))
     assert vhost.revision > revision, "routes that were remembered are dead"
     assert [queue.name for queue in vhost.route(source, "k", b"").queues] == ["lost"]
-    vhost.declare_exchange("new", "direct", True, False, False, {})
+    vhost.declare_exchange(Name("new"), "direct", True, False, False, {})
     vhost.set_policy(make_policy("p", "^new", {"alternate-exchange": "ae"}))
     assert vhost.route(source, "k", b"").queues == []
-    vhost.declare_exchange("new2", "direct", True, False, False, {})
-    assert vhost.route(vhost.exchange("new2"), "k", b"").queues == [vhost.queues["lost"]]
+    vhost.declare_exchange(Name("new2"), "direct", True, False, False, {})
+    assert vhost.route(vhost.exchange(Name("new2")), "k", b"").queues == [vhost.queues["lost"]]
     vhost.clear_policy("p")
-    assert vhost.route(vhost.exchange("new2"), "k", b"").queues == []
+    assert vhost.route(vhost.exchange(Name("new2")), "k", b"").queues == []
 
 
 def test_what_is_not_there_cannot_be_cleared(vhost: Vhost) -> None:
@@ -176,7 +177,7 @@ def test_both_policies_are_shown_as_one(vhost: Vhost) -> None:
 def test_policies_survive(node: Node, again: Callable[[Node], Node]) -> None:
     vhost = node.vhost
     declare(vhost, "orders")
-    vhost.declare_exchange("ae", "fanout", True, False, False, {})
+    vhost.declare_exchange(Name("ae"), "fanout", True, False, False, {})
     put(vhost, "gone", "^orders", 7)
     put(vhost, "p", "^or", 3, "queues")
     vhost.clear_policy("gone")
@@ -191,7 +192,7 @@ def test_policies_survive(node: Node, again: Callable[[Node], Node]) -> None:
     queue = vhost.queues["orders"]
     assert queue.policy is vhost.policies["p"]
     assert queue.operator_policy is vhost.operator_policies["o"]
-    assert vhost.exchange("amq.topic").alternate == "ae"
+    assert vhost.exchange(Name("amq.topic")).alternate == "ae"
     declare(vhost, "order")
     assert policy_of(vhost, "order") == "p"
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from core import Node
 from leveret.broker.policy import APPLY_TO, make_policy
+from leveret.names import Name
 
 NAMES = ["a", "ab", "b", "s"]
 #: What a pattern matches is written beside it, so that the naive judgement shares no code.
@@ -54,11 +55,11 @@ def test_each_has_the_policy_that_counts(steps: Steps) -> None:
             del known[operator][name]
         elif step == "declare":
             arguments: dict[str, object] = {"x-queue-type": "stream"} if name == "s" else {}
-            vhost.declare_queue(None, name, True, False, False, arguments)
-            vhost.declare_exchange(name, "fanout", True, False, False, {})
+            vhost.declare_queue(None, Name(name), True, False, False, arguments)
+            vhost.declare_exchange(Name(name), "fanout", True, False, False, {})
         elif step == "delete":
-            vhost.delete_queue(None, name, False, False)
-            vhost.delete_exchange(name, False)
+            vhost.delete_queue(None, Name(name), False, False)
+            vhost.delete_exchange(Name(name), False)
         for queue in vhost.queues.values():
             kinds = {"all", "queues", "streams" if queue.name == "s" else "classic_queues"}
             for found, operators in ((queue.policy, False), (queue.operator_policy, True)):

@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 
 from core import Node, Peer
 from leveret.broker.classic import ClassicQueue
+from leveret.names import Name
 from raw_codec import method, publish
 
 
 def queue_of(node: Node, name: str = "q") -> ClassicQueue:
     """The classic queue `name`."""
-    queue = node.vhost.queue(name, None)
+    queue = node.vhost.queue(Name(name), None)
     assert isinstance(queue, ClassicQueue)
     return queue
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from core import Node, Peer
 from leveret.broker.stream import Stream
 from leveret.limits import CHUNK_BYTES_MAX, CHUNK_RECORDS_MAX
+from leveret.names import Name
 from leveret.store.disks.recording import RecordingDisk
 from leveret.wire.tables import Timestamp
 from raw import Method
@@ -41,7 +42,7 @@ def declared(node: Node, **arguments: Any) -> Peer:
 
 def stream(node: Node) -> Stream:
     """The stream `s`."""
-    queue = node.vhost.queue("s", None)
+    queue = node.vhost.queue(Name("s"), None)
     assert isinstance(queue, Stream)
     return queue
 

@@ -8,6 +8,7 @@ from core import Node, Peer
 from leveret.broker.stream import Stream
 from leveret.broker.stream_chunks import StreamPart, StreamWatcher, next_part, tail_chunk
 from leveret.chunk import Chunk
+from leveret.names import Name
 from leveret.store.segments import read_chunk_bytes
 from raw_codec import method, publish
 
@@ -24,7 +25,7 @@ def peer(node: Node) -> Peer:
 
 def stream(node: Node) -> Stream:
     """The stream `s`."""
-    queue = node.vhost.queue("s", None)
+    queue = node.vhost.queue(Name("s"), None)
     assert isinstance(queue, Stream)
     return queue
 

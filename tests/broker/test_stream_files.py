@@ -13,6 +13,7 @@ from leveret.broker.stream import Stream
 from leveret.broker.turn import ChunkReader
 from leveret.clock import ManualClock
 from leveret.limits import CHUNK_BYTES_MAX, MESSAGE_OVERHEAD_BYTES
+from leveret.names import Name
 from leveret.store.disk import Disk
 from leveret.store.disks.recording import RecordingDisk
 from leveret.store.journal_files import journal_path
@@ -35,7 +36,7 @@ def opened(node: Node, page_bytes: int = 20, **arguments: Any) -> Peer:
 
 def stream(node: Node) -> Stream:
     """The stream `s`."""
-    queue = node.vhost.queue("s", None)
+    queue = node.vhost.queue(Name("s"), None)
     assert isinstance(queue, Stream)
     return queue
 

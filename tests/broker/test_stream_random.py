@@ -8,6 +8,7 @@ import pytest
 
 from core import Node, Peer
 from leveret.broker.stream import Stream
+from leveret.names import Name
 from leveret.store.disks.recording import RecordingDisk
 from paged import no_chance
 from raw_codec import decode_properties, method, publish
@@ -52,7 +53,7 @@ class Log:
 
     @property
     def stream(self) -> Stream:
-        queue = self.node.vhost.queue("s", None)
+        queue = self.node.vhost.queue(Name("s"), None)
         assert isinstance(queue, Stream)
         return queue
 

@@ -14,6 +14,7 @@ from core import Node, Peer
 from leveret.broker.super_stream import declare_super_stream
 from leveret.errors import PreconditionFailed
 from leveret.limits import SUPER_STREAM_PARTITIONS_MAX
+from leveret.names import Name
 from leveret.routing.murmur import partition_of
 from leveret.store.disks.recording import RecordingDisk, crash_states
 from raw import Method
@@ -217,8 +218,8 @@ def test_names_have_their_limits(node: Node) -> None:
     arguments: dict[str, object] = {"x-super-stream-partitions": 11}
     for name in ("", "x" * 253):
         with pytest.raises(PreconditionFailed, match="no fit length"):
-            declare_super_stream(node.vhost, name, arguments)
-    assert declare_super_stream(node.vhost, "x" * 252, arguments)
+            declare_super_stream(node.vhost, Name(name), arguments)
+    assert declare_super_stream(node.vhost, Name("x" * 252), arguments)
     peer = node.connect()
     peer.send(method(1, "queue.declare", queue="amq.x", durable=True, arguments=arguments))
     assert peer.expect(1, "channel.close").code == 403

@@ -19,6 +19,7 @@ from leveret.limits import (
     TOPIC_PERMISSIONS_MAX,
     USER_TAGS_MAX,
 )
+from leveret.names import Name
 from leveret.store.disks.recording import RecordingDisk
 from raw_codec import method, publish
 
@@ -372,21 +373,21 @@ def test_argon2_hashes_that_are_refused(stored: bytes) -> None:
 def test_access_remembers_no_more_than_it_may(node: Node) -> None:
     access = Access(node.broker.users, "guest", "/")
     for number in range(ACCESS_CACHED_MAX + 1):
-        access.read("queue", f"q{number}")
+        access.read("queue", Name(f"q{number}"))
     node.broker.users.clear_permission("guest", "/")
     access.forget()
     for number in range(ACCESS_CACHED_MAX + 1):
         with pytest.raises(AccessRefused):
-            access.read("queue", f"q{number}")
+            access.read("queue", Name(f"q{number}"))
 
 
 def test_access_of_a_default_exchange_and_of_a_queue_without_a_name(node: Node) -> None:
     node.broker.users.set_permission("guest", "/", "", "^amq.default$", "")
     access = Access(node.broker.users, "guest", "/")
-    access.write("exchange", "")
-    access.see("exchange", "")
+    access.write("exchange", Name(""))
+    access.see("exchange", Name(""))
     with pytest.raises(AccessRefused):
-        access.write("queue", "")
+        access.write("queue", Name(""))
 
 
 def test_no_error_is_ever_without_a_status() -> None:

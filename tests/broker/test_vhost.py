@@ -7,6 +7,7 @@ import pytest
 from leveret.broker.broker import Broker
 from leveret.broker.vhost import Vhost
 from leveret.errors import PreconditionFailed
+from leveret.names import Name
 from leveret.store.journal import Journal
 
 
@@ -16,7 +17,7 @@ def vhost() -> Vhost:
 
 
 def declare(vhost: Vhost, name: str) -> None:
-    vhost.declare_queue(None, name, False, False, False, {})
+    vhost.declare_queue(None, Name(name), False, False, False, {})
 
 
 def test_queues_have_a_limit(vhost: Vhost) -> None:
@@ -31,17 +32,17 @@ def test_queues_have_a_limit(vhost: Vhost) -> None:
 
 def test_exchanges_have_a_limit(vhost: Vhost) -> None:
     vhost.exchanges_max = len(vhost.exchanges) + 1
-    vhost.declare_exchange("a", "topic", False, False, False, {})
+    vhost.declare_exchange(Name("a"), "topic", False, False, False, {})
     with pytest.raises(PreconditionFailed, match="exchanges"):
-        vhost.declare_exchange("b", "topic", False, False, False, {})
+        vhost.declare_exchange(Name("b"), "topic", False, False, False, {})
     assert "b" not in vhost.exchanges
 
 
 def test_bindings_have_a_limit(vhost: Vhost) -> None:
     vhost.bindings_max = 1
     declare(vhost, "q")
-    vhost.bind("amq.topic", "q", True, "a", {}, None)
+    vhost.bind(Name("amq.topic"), Name("q"), True, "a", {}, None)
     with pytest.raises(PreconditionFailed, match="at most 1 bindings"):
-        vhost.bind("amq.topic", "q", True, "b", {}, None)
-    vhost.bind("amq.topic", "q", True, "a", {}, None)
-    assert len(vhost.exchange("amq.topic").bindings) == 1
+        vhost.bind(Name("amq.topic"), Name("q"), True, "b", {}, None)
+    vhost.bind(Name("amq.topic"), Name("q"), True, "a", {}, None)
+    assert len(vhost.exchange(Name("amq.topic")).bindings) == 1

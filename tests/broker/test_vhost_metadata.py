@@ -12,6 +12,7 @@ from leveret.broker.arguments import Arguments
 from leveret.broker.vhost import Vhost
 from leveret.errors import NotFound, PreconditionFailed
 from leveret.limits import VHOST_DESCRIPTION_BYTES_MAX, VHOST_TAGS_MAX
+from leveret.names import Name
 from raw_codec import method
 
 
@@ -22,7 +23,7 @@ def vhost(node: Node) -> Vhost:
 
 def declare(vhost: Vhost, name: str, **arguments: object) -> str:
     given = {name.replace("_", "-"): value for name, value in arguments.items()}
-    return vhost.declare_queue(None, name, True, False, False, given).kind
+    return vhost.declare_queue(None, Name(name), True, False, False, given).kind
 
 
 # -- limits ----------------------------------------------------------------------------------------
@@ -107,7 +108,7 @@ def test_a_queue_that_could_not_be_of_it_stays_classic(
     vhost: Vhost, durable: bool, exclusive: bool, auto_delete: bool
 ) -> None:
     vhost.set_metadata({"default_queue_type": "quorum"})
-    queue = vhost.declare_queue(None, "q", durable, exclusive, auto_delete, {})
+    queue = vhost.declare_queue(None, Name("q"), durable, exclusive, auto_delete, {})
     assert (queue.kind, queue.arguments) == ("classic", {})
 
 

@@ -26,6 +26,7 @@ from leveret.limits import (
     TIMED_STEPS_PER_TURN,
 )
 from leveret.message import ALL_LETTERS, Message
+from leveret.names import Name
 from leveret.store.disks.recording import RecordingDisk
 from paged import no_chance
 from raw_codec import decode_properties, method, publish
@@ -275,8 +276,8 @@ def test_a_fan_out_of_so_many_queues_is_whole_and_one_more_is_counted() -> None:
     _exchange(peer, "all")
     for number in range(DEAD_LETTER_COPIES_MAX + 1):
         name = f"d{number}"
-        node.vhost.declare_queue(None, name, False, False, False, {})
-        node.vhost.bind("all", name, True, "", {}, None)
+        node.vhost.declare_queue(None, Name(name), False, False, False, {})
+        node.vhost.bind(Name("all"), Name(name), True, "", {}, None)
     peer.declare("q0", arguments={"x-message-ttl": 0, "x-dead-letter-exchange": "all"})
     peer.send(publish(1, "", "q0", b"m"))
     reached = sum(node.classic(f"d{n}").ready_count() for n in range(DEAD_LETTER_COPIES_MAX + 1))
@@ -402,7 +403,7 @@ def test_an_expiry_of_many_queues_at_once_is_spread_over_turns() -> None:
     peer = node.connect()
     for number in range(300):
         arguments: dict[str, object] = {"x-message-ttl": 1000, "x-expires": 5000}
-        vhost.declare_queue(None, f"t{number}", False, False, False, arguments)
+        vhost.declare_queue(None, Name(f"t{number}"), False, False, False, arguments)
         peer.connection.receive(publish(1, "", f"t{number}", b"m") * 50, node.now())
     node.run()
     for by_ms in (1000, 4000):

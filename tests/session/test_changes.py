@@ -17,6 +17,7 @@ from leveret.broker.delayed import DelayedMessages
 from leveret.broker.policy import Policy, make_policy
 from leveret.broker.stream import Stream
 from leveret.broker.users import User, hash_password
+from leveret.names import Name
 from raw_codec import method, publish
 
 STREAM = {"x-queue-type": "stream"}
@@ -176,10 +177,10 @@ CHANGES: dict[str, Callable[[Peer], object]] = {
     "set_global": lambda peer: peer.node.broker.parameters.set_global("new", 1),
     "clear_global": lambda peer: peer.node.broker.parameters.clear_global("known"),
     "cancel_delayed": lambda peer: peer.node.vhost.cancel_delayed(
-        "late",
+        Name("late"),
         next(iter(late(peer.node).messages)),
     ),
-    "purge_delayed": lambda peer: peer.node.vhost.purge_delayed("late"),
+    "purge_delayed": lambda peer: peer.node.vhost.purge_delayed(Name("late")),
     "rewind": lambda peer: peer.node.classic("kept").rewind(0),
     "set an offset": lambda peer: peer.node.stream("s").offsets.set("new", 1),
     "forget an offset": lambda peer: peer.node.stream("s").offsets.forget("reader"),

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from core import Node, Peer
 from leveret.limits import BODY_APART_BYTES
+from leveret.names import Name
 from leveret.session.settings import SessionSettings
 from leveret.session.states import CLOSED
 from raw_codec import BODY, HEADER, content, frame, header, method, properties, publish
@@ -75,7 +76,7 @@ def result(pieces: list[bytes], *, confirm: bool = True) -> Result:
     ]
     messages = []
     for name in ("q", "r"):
-        queue = node.vhost.queue(name, None)
+        queue = node.vhost.queue(Name(name), None)
         while (message := queue.get(True)) is not None:  # type: ignore[attr-defined]
             place = f"{name}: {message.address.wire!r}"
             messages.append((place, message.properties, message.body, message.persistent))

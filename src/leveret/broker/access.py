@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, final
 from leveret.broker.permission import CONFIGURE, READ, WRITE
 from leveret.errors import AccessRefused
 from leveret.limits import ACCESS_CACHED_MAX, SHORT_STRING_BYTES_MAX
+from leveret.names import Name
 
 if TYPE_CHECKING:
     from leveret.broker.permission import TopicPermission
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 _WORDS: Final = {CONFIGURE: "configure", WRITE: "write", READ: "read"}
 
 #: The name under which the default exchange is asked for.
-_DEFAULT_EXCHANGE: Final = "amq.default"
+_DEFAULT_EXCHANGE: Final = Name("amq.default")
 
 
 @final
@@ -47,7 +48,7 @@ class Access:
         """Tell whether the user has a tag."""
         return self._users.has_tag(self.user, tag)
 
-    def allows(self, what: int, name: str) -> bool:
+    def allows(self, what: int, name: Name) -> bool:
         """Tell whether `CONFIGURE`, `WRITE` or `READ` is allowed with a queue or an exchange."""
         known = self._known.get((what, name))
         if known is not None:
@@ -60,22 +61,22 @@ class Access:
             self._known[what, name] = allowed
         return allowed
 
-    def configure(self, kind: str, name: str) -> None:
+    def configure(self, kind: str, name: Name) -> None:
         """Check that a `queue` or `exchange` may be declared or deleted.
 
         Raises: AccessRefused (403).
         """
         self._check(CONFIGURE, kind, name)
 
-    def write(self, kind: str, name: str) -> None:
+    def write(self, kind: str, name: Name) -> None:
         """Check that it may be written to.  Raises: AccessRefused (403)."""
         self._check(WRITE, kind, name)
 
-    def read(self, kind: str, name: str) -> None:
+    def read(self, kind: str, name: Name) -> None:
         """Check that it may be read from.  Raises: AccessRefused (403)."""
         self._check(READ, kind, name)
 
-    def see(self, kind: str, name: str) -> None:
+    def see(self, kind: str, name: Name) -> None:
         """Check that anything may be done with it.  Raises: AccessRefused (403)."""
         asked = _asked(kind, name)
         if not (
@@ -83,7 +84,7 @@ class Access:
         ):
             raise AccessRefused(f"access to {self._where(kind, asked)}")
 
-    def is_limited(self, exchange: str) -> bool:
+    def is_limited(self, exchange: Name) -> bool:
         """Tell whether a topic permission limits what the user does with an exchange."""
         return self._topic_permission(exchange) is not None
 
@@ -91,7 +92,7 @@ class Access:
         """Tell whether topic permissions limit what the user does in this vhost."""
         return (self.user, self.vhost) in self._users.topic_permissions
 
-    def write_topic(self, exchange: str, routing_key: str) -> None:
+    def write_topic(self, exchange: Name, routing_key: str) -> None:
         """Check the key of a publish to an exchange that matches keys by words.
 
         Where there is no topic permission for the exchange, all is allowed.
@@ -100,14 +101,14 @@ class Access:
         """
         self._check_topic(WRITE, exchange, routing_key)
 
-    def read_topic(self, exchange: str, routing_key: str) -> None:
+    def read_topic(self, exchange: Name, routing_key: str) -> None:
         """Check the key of a binding from an exchange that matches keys by words.
 
         Raises: AccessRefused (403).
         """
         self._check_topic(READ, exchange, routing_key)
 
-    def write_topics(self, exchange: str, start: str) -> None:
+    def write_topics(self, exchange: Name, start: str) -> None:
         """Check that every key which begins with `start` may be published to a topic exchange.
 
         Raises: AccessRefused (403).
@@ -118,16 +119,16 @@ class Access:
         keys = f"all topics that begin with '{start}'" if start else "all topics"
         raise AccessRefused(f"write access to {keys} in {self._where('exchange', exchange)}")
 
-    def _check(self, what: int, kind: str, name: str) -> None:
+    def _check(self, what: int, kind: str, name: Name) -> None:
         asked = _asked(kind, name)
         if not self.allows(what, asked):
             raise AccessRefused(f"{_WORDS[what]} access to {self._where(kind, asked)}")
 
-    def _topic_permission(self, exchange: str) -> TopicPermission | None:
+    def _topic_permission(self, exchange: Name) -> TopicPermission | None:
         of_user = self._users.topic_permissions.get((self.user, self.vhost))
         return of_user.get(exchange) if of_user is not None else None
 
-    def _check_topic(self, what: int, exchange: str, routing_key: str) -> None:
+    def _check_topic(self, what: int, exchange: Name, routing_key: str) -> None:
         permission = self._topic_permission(exchange)
         if permission is not None and not permission.allows(what, routing_key, self._variables):
             raise AccessRefused(
@@ -139,6 +140,6 @@ class Access:
         return f"{kind} '{name}' in vhost '{self.vhost}' refused for user '{self.user}'"
 
 
-def _asked(kind: str, name: str) -> str:
+def _asked(kind: str, name: Name) -> Name:
     """Return the name that a permission is asked for."""
     return name if name or kind != "exchange" else _DEFAULT_EXCHANGE

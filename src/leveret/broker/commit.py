@@ -38,6 +38,7 @@ from leveret.broker.vhost import DUPLICATE, RECORDED, Vhost
 from leveret.errors import AmqpError, NotFound, PreconditionFailed
 from leveret.limits import COMMIT_BYTES_MAX, SHORT_STRING_BYTES_MAX, STAGING_QUEUES_PER_COMMIT_MAX
 from leveret.message import Message
+from leveret.names import Name, cleaned
 from leveret.wire.staged import read_staged
 
 #: The routing key of a commit.
@@ -59,7 +60,7 @@ class Command:
         sink: str,
         destination: str,
         batch: i64,
-        queues: list[str],
+        queues: list[Name],
         unroutable: str,
         fails_lower: bool,
     ) -> None:
@@ -78,10 +79,10 @@ class Command:
         return f"sink '{self.sink}'" + (f" to '{self.destination}'" if self.destination else "")
 
     @property
-    def dead_letter_exchange(self) -> str | None:
+    def dead_letter_exchange(self) -> Name | None:
         """The exchange for what no queue takes, if any."""
         if self.unroutable.startswith(DEAD_LETTER):
-            return self.unroutable[len(DEAD_LETTER) :]
+            return Name(self.unroutable[len(DEAD_LETTER) :])
         return None
 
 
@@ -126,12 +127,12 @@ def _batch(value: object) -> int:
     return value
 
 
-def _queues(value: object) -> list[str]:
+def _queues(value: object) -> list[Name]:
     if not isinstance(value, list):
         raise _malformed("its queues are a list")
     if len(value) > STAGING_QUEUES_PER_COMMIT_MAX:
         raise _malformed(f"it has more than {STAGING_QUEUES_PER_COMMIT_MAX} queues")
-    names = [_text(name, "queue") for name in value]
+    names = [cleaned(_text(name, "queue")) for name in value]
     if len(set(names)) != len(names):
         raise _malformed("it names a queue twice")
     return names
@@ -142,7 +143,8 @@ def _unroutable(value: object) -> str:
         if value in (FAIL, DROP_IT):
             return value
         if value.startswith(DEAD_LETTER):
-            return DEAD_LETTER + _text(value[len(DEAD_LETTER) :], "dead-letter exchange")
+            name = _text(value[len(DEAD_LETTER) :], "dead-letter exchange")
+            return DEAD_LETTER + cleaned(name)
     raise _malformed(f"its unroutable is {FAIL}, {DROP_IT} or {DEAD_LETTER}<exchange>")
 
 
@@ -200,7 +202,7 @@ class Commit(Dispatcher):
                 queue.staging.sealed = True
         self.queues = queues
 
-    def _queue(self, name: str) -> ClassicQueue:
+    def _queue(self, name: Name) -> ClassicQueue:
         queue = self.vhost.queues.get(name)
         label = self.vhost.queue_label(name)
         if queue is None:

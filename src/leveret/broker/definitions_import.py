@@ -40,6 +40,7 @@ from leveret.broker.users import SALT_BYTES, SHA256, User, hash_password
 from leveret.broker.vhost import Vhost
 from leveret.broker.vhost_metadata import check_limits
 from leveret.errors import AmqpError, NotFound, PreconditionFailed
+from leveret.names import Name, clean_argument, cleaned
 from leveret.store.definition import Definition
 from leveret.store.journal import Journal
 
@@ -343,7 +344,7 @@ class _Import:
     def _topic_permission(self, entry: Entry) -> bool:
         users = self._broker.users
         key = (entry.text("user"), self._vhost_of(entry).name)
-        exchange = entry.text("exchange")
+        exchange = cleaned(entry.text("exchange"))
         patterns = [entry.text(field) for field in ("write", "read")]
         known = users.topic_permissions.get(key, {}).get(exchange)
         if known is not None and [known.write, known.read] == patterns:
@@ -400,7 +401,7 @@ class _Import:
             arguments["x-queue-type"] = kind
         known = vhost.queues.get(name)
         if known is None:
-            vhost.import_queue(name, durable, auto_delete, arguments)
+            vhost.import_queue(Name(name), durable, auto_delete, arguments)
             return True
         if not _is_like(known, durable, auto_delete, arguments):
             self._note(entry, f"{vhost.queue_label(name)} is there and differs; it stays as it is")
@@ -418,7 +419,7 @@ class _Import:
         if known is None:
             if entry.name("name").startswith("amq."):
                 return self._note(entry, "the name is the broker's own")
-            vhost.import_exchange(name, kind, durable, auto_delete, internal, arguments)
+            vhost.import_exchange(Name(name), kind, durable, auto_delete, internal, arguments)
             return True
         flags = (known.kind, known.durable, known.auto_delete, known.internal)
         if flags != (kind, durable, auto_delete, internal) or known.arguments != arguments:
@@ -443,13 +444,17 @@ class _Import:
             return self._note(entry, missing) if missing else False
         if binding_identity(to_queue, destination, key, arguments) in source.bindings:
             return False
-        vhost.bind(source.name, destination, to_queue, key, arguments, None)
+        vhost.bind(source.name, Name(destination), to_queue, key, arguments, None)
         return True
 
     def _arguments(self, entry: Entry) -> Arguments:
         arguments = entry.table("arguments")
         if typed := entry.optional_text(TYPED):
             arguments.update(read_typed_arguments(typed))
+        if entry.section == "queues":
+            clean_argument(arguments, "x-dead-letter-exchange")
+        elif entry.section == "exchanges":
+            clean_argument(arguments, "alternate-exchange")
         Definition("arguments", {"arguments": arguments})
         return arguments
 

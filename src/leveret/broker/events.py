@@ -25,6 +25,7 @@ from mypy_extensions import i64
 from leveret.errors import AmqpError
 from leveret.limits import EVENT_STREAM_BYTES, EVENTS_PER_TURN_MAX, ROUTES_CACHED_MAX
 from leveret.message import Address, Message
+from leveret.names import Name
 from leveret.wire.properties import property_message_id
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from leveret.broker.turn import Turn
     from leveret.broker.vhost import Vhost
 
-EVENT_STREAM: Final = "amq.leveret.events"
+EVENT_STREAM: Final = Name("amq.leveret.events")
 
 #: A publish was taken from a client (queue or not); came into a queue; went to a consumer.
 PUBLISHED: Final = "published"

@@ -13,6 +13,7 @@ from mypy_extensions import i64, mypyc_attr
 
 from leveret.broker.delayed import delay_of
 from leveret.limits import DELAY_MS_MAX, ROUTING_MATCHES_MAX
+from leveret.names import Name
 from leveret.wire.properties import property_headers
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ DELAYED_TYPE: Final = "x-delayed-message"
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Exchange:
-    """What all exchange types share."""
+    """What all exchange types share; the name is one that was cleaned or kept."""
 
     def __init__(
         self,
@@ -40,7 +41,7 @@ class Exchange:
         internal: bool,
         arguments: dict[str, object],
     ) -> None:
-        self.name = name
+        self.name = Name(name)
         self.kind = kind
         self.durable = durable
         self.auto_delete = auto_delete

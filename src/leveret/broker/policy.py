@@ -23,6 +23,7 @@ from leveret.broker.policy_keys import (
 )
 from leveret.errors import PreconditionFailed
 from leveret.limits import SHORT_STRING_BYTES_MAX
+from leveret.names import clean_argument
 
 if TYPE_CHECKING:
     from leveret.broker.exchange import Exchange
@@ -117,6 +118,9 @@ def make_policy(
 
     Raises: PreconditionFailed (406) for anything in it that cannot be.
     """
+    definition = dict(definition)
+    for key in ("dead-letter-exchange", "alternate-exchange"):
+        clean_argument(definition, key)
     if not 0 < utf8_size(name) <= SHORT_STRING_BYTES_MAX:
         raise PreconditionFailed(f"a policy's name has 1 to {SHORT_STRING_BYTES_MAX} bytes")
     if apply_to not in APPLY_TO:

@@ -20,6 +20,7 @@ from leveret.broker.publishers import Publishers
 from leveret.broker.queue_settings import QueueSettings
 from leveret.broker.turn import Dispatcher, Link, Turn
 from leveret.errors import AccessRefused
+from leveret.names import Name
 from leveret.wire.numbered import Numbered
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ REFUSE: Final = 2
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Queue(Dispatcher):
-    """The base of the queue types."""
+    """The base of the queue types; the name is one that was cleaned or kept."""
 
     #: True while it must not go: what is in it is promised to others.
     kept: bool = False
@@ -59,7 +60,7 @@ class Queue(Dispatcher):
     ) -> None:
         super().__init__(turn)
         self.queue_id: i64 = queue_id
-        self.name = name
+        self.name = Name(name)
         self.durable = durable
         self.exclusive = exclusive
         self.auto_delete = auto_delete
@@ -254,7 +255,7 @@ class Queue(Dispatcher):
         """Return a header that all deliveries carry, as a table's entry; b"" for none."""
         return b""
 
-    def names(self) -> list[str]:
+    def names(self) -> list[Name]:
         """Return the names that the permission to read is asked for."""
         return [self.name]
 

@@ -28,6 +28,7 @@ from leveret.broker.release import Release
 from leveret.broker.timers import Timed
 from leveret.errors import PreconditionFailed
 from leveret.limits import RELEASES_PER_SINK_MAX, SINKS_PER_VHOST_MAX
+from leveret.names import check_new
 
 if TYPE_CHECKING:
     from leveret.broker.classic import ClassicQueue
@@ -135,8 +136,18 @@ class Sinks(Timed):
 
     # -- commits ----------------------------------------------------------------------------------
 
+    def check_name(self, name: str, destination: str) -> None:
+        """Refuse control characters in the names of a new sink.
+
+        Raises: PreconditionFailed (406).
+        """
+        if self.find(name, destination) is None and name not in self.staged:
+            check_new(name, "sink")
+            check_new(destination, "sink's destination")
+
     def check_room(self, name: str, destination: str) -> None:
         """Check that a sink may commit one batch more.  Raises: PreconditionFailed (406)."""
+        self.check_name(name, destination)
         sink = self.find(name, destination)
         if sink is None and len(self.by_place) >= SINKS_PER_VHOST_MAX:
             self._sweep()

@@ -20,6 +20,7 @@ from leveret.broker.source import NOTHING
 from leveret.broker.timers import NO_DEADLINE, Timed
 from leveret.errors import NotFound, PreconditionFailed
 from leveret.limits import STREAM_OFFSET_NAMES_MAX, STREAM_OFFSETS_MS
+from leveret.names import check_new
 from leveret.store.record import FORGOTTEN
 
 if TYPE_CHECKING:
@@ -57,6 +58,8 @@ class StreamOffsets(Timed):
 
     def check_room(self, name: str) -> None:
         """Check that an offset may be stored for `name`.  Raises: PreconditionFailed (406)."""
+        if name not in self.stored and name not in self.groups:
+            check_new(name, "consumer of a stream")
         if name not in self.stored and len(self.stored) >= STREAM_OFFSET_NAMES_MAX:
             raise PreconditionFailed(
                 f"a stream keeps the offsets of at most {STREAM_OFFSET_NAMES_MAX} names"

@@ -20,6 +20,7 @@ from leveret.broker.stream import Stream
 from leveret.broker.stream_group import READER_NAME, group_of
 from leveret.broker.turn import Turn
 from leveret.errors import AmqpError
+from leveret.names import Name
 
 
 @final
@@ -59,7 +60,7 @@ class SuperReading(Queue):
         """Return `stream`."""
         return "stream"
 
-    def names(self) -> list[str]:
+    def names(self) -> list[Name]:
         """Return the names that the permission to read is asked for."""
         return [self.name, *[stream.name for stream in self.streams]]
 

@@ -28,9 +28,9 @@ from leveret.broker.arguments import (
     type_name,
 )
 from leveret.broker.stream import Stream
-from leveret.broker.vhost_state import clean_name
 from leveret.errors import AccessRefused, NotFound, PreconditionFailed
 from leveret.limits import SHORT_STRING_BYTES_MAX, SUPER_STREAM_PARTITIONS_MAX
+from leveret.names import Name, check_new
 from leveret.store.definition import Definition
 
 if TYPE_CHECKING:
@@ -52,9 +52,9 @@ _OF: Final = "x-super-stream"
 _NUMBER: Final = "x-super-stream-partition"
 
 
-def partition_names(name: str, partitions: int) -> list[str]:
+def partition_names(name: str, partitions: int) -> list[Name]:
     """Return what the partitions of a super stream are called."""
-    return [f"{name}-{number}" for number in range(partitions)]
+    return [Name(f"{name}-{number}") for number in range(partitions)]
 
 
 def partition_count(arguments: Arguments, where: str) -> int:
@@ -132,7 +132,7 @@ def waiting_in(streams: list[Stream]) -> i64:
 # -- declaring -------------------------------------------------------------------------------------
 
 
-def check_declare_access(access: Access, name: str, partitions: int) -> None:
+def check_declare_access(access: Access, name: Name, partitions: int) -> None:
     """Check that a user may declare the parts of a super stream and bind them.
 
     Raises: AccessRefused (403).
@@ -144,7 +144,7 @@ def check_declare_access(access: Access, name: str, partitions: int) -> None:
         access.write("queue", partition)
 
 
-def check_delete_access(access: Access, vhost: Vhost, name: str) -> None:
+def check_delete_access(access: Access, vhost: Vhost, name: Name) -> None:
     """Check that a user may delete the parts of a super stream.  Raises: AccessRefused (403)."""
     access.configure("exchange", name)
     exchange = find_super_stream(vhost, name)
@@ -152,7 +152,7 @@ def check_delete_access(access: Access, vhost: Vhost, name: str) -> None:
         access.configure("queue", stream.name)
 
 
-def declare_super_stream(vhost: Vhost, name: str, arguments: Arguments) -> bool:
+def declare_super_stream(vhost: Vhost, name: Name, arguments: Arguments) -> bool:
     """Declare a super stream, or check that it is there and the same; tell whether it is new.
 
     `arguments` are those of each partition, with how many there are.  A partition that was deleted
@@ -161,7 +161,6 @@ def declare_super_stream(vhost: Vhost, name: str, arguments: Arguments) -> bool:
     Raises: AccessRefused (403) for a name that begins with `amq.`; PreconditionFailed (406) for bad
     arguments, a difference, or a name that something else has.
     """
-    name = clean_name(name)
     where = super_stream_label(vhost, name)
     partitions = partition_count(arguments, where)
     wanted = _stream_arguments(arguments, where)
@@ -199,7 +198,7 @@ def _check_same(exchange: Exchange, partitions: int, where: str) -> None:
 
 
 def _check_parts(
-    vhost: Vhost, is_there: bool, name: str, names: list[str], wanted: Arguments
+    vhost: Vhost, is_there: bool, name: Name, names: list[Name], wanted: Arguments
 ) -> None:
     """Check that all can be made before the first is: what is there already must be a part of it.
 
@@ -219,12 +218,13 @@ def _check_parts(
         theirs = {**wanted, _OF: name, _NUMBER: number}
         check_equivalent(queue.arguments, theirs, vhost.queue_label(partition))
     if missing:
+        check_new(name, "super stream")
         vhost.check_room(name, missing)
     if not is_there and len(vhost.exchanges) >= vhost.exchanges_max:
         raise PreconditionFailed(f"a vhost has at most {vhost.exchanges_max} exchanges")
 
 
-def _make(vhost: Vhost, name: str, names: list[str], wanted: Arguments) -> None:
+def _make(vhost: Vhost, name: Name, names: list[Name], wanted: Arguments) -> None:
     """Make what is missing, by one record."""
     journal = vhost.turn.journal
     journal.begin_tx()
@@ -244,12 +244,11 @@ def _make(vhost: Vhost, name: str, names: list[str], wanted: Arguments) -> None:
 # -- deleting --------------------------------------------------------------------------------------
 
 
-def delete_super_stream(vhost: Vhost, name: str, if_unused: bool, if_empty: bool) -> i64:
+def delete_super_stream(vhost: Vhost, name: Name, if_unused: bool, if_empty: bool) -> i64:
     """Delete a super stream with its partitions; return how many messages they held.
 
     Raises: NotFound (404); PreconditionFailed (406) when in use or not empty.
     """
-    name = clean_name(name)
     exchange = find_super_stream(vhost, name)
     where = super_stream_label(vhost, name)
     if exchange is None:

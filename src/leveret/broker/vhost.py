@@ -20,15 +20,16 @@ from leveret.broker.exchange import Exchange, Routing
 from leveret.broker.queue import DROP, REFUSE, TAKE, Queue
 from leveret.broker.replies import REPLY_PREFIX
 from leveret.broker.sinks import Sinks
-from leveret.broker.staging import Staging
+from leveret.broker.staging import DESTINATION, SINK, Staging
 from leveret.broker.turn import Turn
 from leveret.broker.vhost_queues import VhostQueues
-from leveret.broker.vhost_state import Ids, clean_name
+from leveret.broker.vhost_state import Ids
 from leveret.message import Message
+from leveret.names import Name
 from leveret.wire.numbered import read_numbered
 from leveret.wire.properties import property_headers
 
-__all__ = ["DUPLICATE", "KNOWN", "RECORDED", "REJECTED", "Ids", "Vhost", "clean_name"]
+__all__ = ["DUPLICATE", "KNOWN", "RECORDED", "REJECTED", "Ids", "Vhost"]
 
 #: What came of a publish: a record of the journal holds it; a queue had no room and refused it.
 RECORDED: Final = 1
@@ -55,6 +56,12 @@ class Vhost(VhostQueues):
         """Let go of all that is in the vhost, because it is deleted; the caller journals that."""
         super().dissolve()
         self.sinks.drop()
+
+    def _check_staged(self, arguments: Arguments) -> None:
+        """Refuse a staging queue of a new sink whose name holds control characters."""
+        sink, destination = arguments.get(SINK), arguments.get(DESTINATION, "")
+        if isinstance(sink, str) and isinstance(destination, str):
+            self.sinks.check_name(sink, destination)
 
     def bound(self, binding: Binding) -> None:
         """Hand a new binding what its source keeps for it, and its consumers after the reply."""
@@ -95,7 +102,7 @@ class Vhost(VhostQueues):
         exchange.delayed = store
         return store
 
-    def cancel_delayed(self, exchange_name: str, sequence: i64) -> bool:
+    def cancel_delayed(self, exchange_name: Name, sequence: i64) -> bool:
         """Drop a delayed message by its id; tell whether it was there.
 
         Raises: NotFound (404) for an exchange that is not there.
@@ -103,7 +110,7 @@ class Vhost(VhostQueues):
         store = self.exchange(exchange_name).delayed
         return store is not None and store.cancel(sequence)
 
-    def purge_delayed(self, exchange_name: str) -> i64:
+    def purge_delayed(self, exchange_name: Name) -> i64:
         """Drop all delayed messages of an exchange; return their number.
 
         Raises: NotFound (404).

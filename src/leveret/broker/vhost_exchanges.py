@@ -17,9 +17,9 @@ from leveret.broker.policy_keys import utf8_size
 from leveret.broker.replies import is_reply_name
 from leveret.broker.turn import Link
 from leveret.broker.vhost_metadata import VhostMetadata
-from leveret.broker.vhost_state import clean_name
 from leveret.errors import AccessRefused, PreconditionFailed
 from leveret.limits import SHORT_STRING_BYTES_MAX
+from leveret.names import Name, check_new
 from leveret.routing.keys import check_strict_binding_key
 from leveret.store.definition import Definition
 
@@ -32,7 +32,7 @@ class VhostExchanges(VhostMetadata):
 
     def declare_exchange(
         self,
-        name: str,
+        name: Name,
         kind: str,
         durable: bool,
         auto_delete: bool,
@@ -41,10 +41,9 @@ class VhostExchanges(VhostMetadata):
     ) -> Exchange:
         """Declare an exchange, or check that it is there and the same.
 
-        Raises: AccessRefused (403) for `""` and new `amq.` names; PreconditionFailed (406) for an
-        unknown type or a difference.
+        Raises: AccessRefused (403) for `""` and new `amq.` names; PreconditionFailed (406) for a
+        new name with control characters, an unknown type or a difference.
         """
-        name = clean_name(name)
         if not name:
             raise AccessRefused("operation not permitted on the default exchange")
         current = self.exchanges.get(name)
@@ -52,13 +51,14 @@ class VhostExchanges(VhostMetadata):
             self._check_same_exchange(current, kind, durable, auto_delete, internal, arguments)
             self._wait_for_definition(current.durable, current.define_group)
             return current
+        check_new(name, "exchange")
         if name.startswith("amq."):
             raise AccessRefused(f"exchange name '{name}' contains reserved prefix 'amq.*'")
         return self.import_exchange(name, kind, durable, auto_delete, internal, arguments)
 
     def import_exchange(
         self,
-        name: str,
+        name: Name,
         kind: str,
         durable: bool,
         auto_delete: bool,
@@ -132,12 +132,11 @@ class VhostExchanges(VhostMetadata):
             current.arguments.get("alternate-exchange"),
         )
 
-    def delete_exchange(self, name: str, if_unused: bool) -> None:
+    def delete_exchange(self, name: Name, if_unused: bool) -> None:
         """Delete an exchange; one that is not there is fine (behaviour 34).
 
         Raises: AccessRefused (403) for predeclared ones; PreconditionFailed (406) when in use.
         """
-        name = clean_name(name)
         if not name:
             raise AccessRefused("operation not permitted on the default exchange")
         if name.startswith("amq."):
@@ -183,8 +182,8 @@ class VhostExchanges(VhostMetadata):
 
     def bind(
         self,
-        source_name: str,
-        destination_name: str,
+        source_name: Name,
+        destination_name: Name,
         to_queue: bool,
         binding_key: str,
         arguments: Arguments,
@@ -195,8 +194,6 @@ class VhostExchanges(VhostMetadata):
         Raises: AccessRefused (403) for the default exchange; NotFound (404); ResourceLocked (405);
         PreconditionFailed (406) for a key or arguments that the exchange cannot take.
         """
-        source_name = clean_name(source_name)
-        destination_name = clean_name(destination_name)
         self._check_bindable(source_name, destination_name, to_queue)
         if to_queue and is_reply_name(destination_name):
             raise AccessRefused(f"cannot bind direct reply-to {self.queue_label(destination_name)}")
@@ -266,8 +263,8 @@ class VhostExchanges(VhostMetadata):
 
     def unbind(
         self,
-        source_name: str,
-        destination_name: str,
+        source_name: Name,
+        destination_name: Name,
         to_queue: bool,
         binding_key: str,
         arguments: Arguments,
@@ -277,8 +274,6 @@ class VhostExchanges(VhostMetadata):
 
         Raises: AccessRefused (403) for the default exchange; ResourceLocked (405).
         """
-        source_name = clean_name(source_name)
-        destination_name = clean_name(destination_name)
         self._check_bindable(source_name, destination_name, to_queue)
         source = self.exchanges.get(source_name)
         if source is None:

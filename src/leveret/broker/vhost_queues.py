@@ -24,8 +24,8 @@ from leveret.broker.staging import SINK, staging_record
 from leveret.broker.stream import STREAM_ID_FIELD, Stream
 from leveret.broker.turn import Link
 from leveret.broker.vhost_exchanges import VhostExchanges
-from leveret.broker.vhost_state import clean_name
 from leveret.errors import AccessRefused, PreconditionFailed
+from leveret.names import Name, check_new
 from leveret.store.definition import Definition
 
 
@@ -38,7 +38,7 @@ class VhostQueues(VhostExchanges):
     def declare_queue(
         self,
         link: Link | None,
-        name: str,
+        name: Name,
         durable: bool,
         exclusive: bool,
         auto_delete: bool,
@@ -47,9 +47,9 @@ class VhostQueues(VhostExchanges):
         """Declare a queue, or check that it is there and the same.
 
         Raises: AccessRefused (403) for new `amq.` names; ResourceLocked (405) for another link's
-        exclusive queue; PreconditionFailed (406) for bad arguments or a difference.
+        exclusive queue; PreconditionFailed (406) for a new name with control characters, bad
+        arguments or a difference.
         """
-        name = clean_name(name)
         where = self.queue_label(name)
         current = self.queues.get(name)
         if current is not None:
@@ -57,6 +57,8 @@ class VhostQueues(VhostExchanges):
             self._wait_for_definition(current.recorded, current.define_group)
             current.touch()
             return current
+        check_new(name, "queue")
+        self._check_staged(arguments)
         if name.startswith("amq."):
             raise AccessRefused(f"queue name '{name}' contains reserved prefix 'amq.*'")
         check_queue_arguments(arguments, where)
@@ -72,14 +74,14 @@ class VhostQueues(VhostExchanges):
         arguments: Arguments,
     ) -> Queue:
         """Declare a queue with a name of the broker's making: `amq.gen-` and `token`."""
-        name = f"amq.gen-{token}"
+        name = Name(f"amq.gen-{token}")
         check_queue_arguments(arguments, self.queue_label(name))
         return self._new_queue(link, name, durable, exclusive, auto_delete, arguments)
 
     def _new_queue(
         self,
         link: Link | None,
-        name: str,
+        name: Name,
         durable: bool,
         exclusive: bool,
         auto_delete: bool,
@@ -90,7 +92,7 @@ class VhostQueues(VhostExchanges):
         return self._create_queue(link, name, durable, exclusive, auto_delete, arguments)
 
     def import_queue(
-        self, name: str, durable: bool, auto_delete: bool, arguments: Arguments
+        self, name: Name, durable: bool, auto_delete: bool, arguments: Arguments
     ) -> Queue:
         """Make a queue that definitions tell of: any name, whatever the operator's limit is.
 
@@ -116,7 +118,7 @@ class VhostQueues(VhostExchanges):
     def _create_queue(
         self,
         link: Link | None,
-        name: str,
+        name: Name,
         durable: bool,
         exclusive: bool,
         auto_delete: bool,
@@ -149,6 +151,9 @@ class VhostQueues(VhostExchanges):
             queue.define_group = self.turn.journal.group
             self.turn.recorded()
         return queue
+
+    def _check_staged(self, arguments: Arguments) -> None:
+        """Check that what stages to a sink may: see `Vhost`."""
 
     def _check_replicated(
         self, name: str, durable: bool, exclusive: bool, auto_delete: bool
@@ -207,7 +212,7 @@ class VhostQueues(VhostExchanges):
         check_queue_arguments(arguments, where)
         check_equivalent(current.arguments, self._typed_as(current, arguments), where)
 
-    def delete_queue(self, link: Link | None, name: str, if_unused: bool, if_empty: bool) -> i64:
+    def delete_queue(self, link: Link | None, name: Name, if_unused: bool, if_empty: bool) -> i64:
         """Delete a queue; return its waiting messages.  One that is not there gives 0.
 
         Raises: ResourceLocked (405); PreconditionFailed (406) when in use or not empty, or while a

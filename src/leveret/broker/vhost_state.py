@@ -24,6 +24,7 @@ from leveret.limits import (
     EXCHANGES_PER_VHOST_MAX,
     QUEUES_PER_VHOST_MAX,
 )
+from leveret.names import Name
 
 _PREDECLARED: Final = (
     ("", "direct"),
@@ -33,11 +34,6 @@ _PREDECLARED: Final = (
     ("amq.headers", "headers"),
     ("amq.match", "headers"),
 )
-
-
-def clean_name(name: str) -> str:
-    """Return `name` without line ends, as RabbitMQ strips them (behaviour 41)."""
-    return name.replace("\r", "").replace("\n", "")
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -123,20 +119,18 @@ class VhostState:
         """Return how errors speak of an exchange."""
         return f"exchange '{name}' in vhost '{self.name}'"
 
-    def exchange(self, name: str) -> Exchange:
+    def exchange(self, name: Name) -> Exchange:
         """Return an exchange.  Raises: NotFound (404)."""
-        name = clean_name(name)
         exchange = self.exchanges.get(name)
         if exchange is None:
             raise NotFound(f"no {self.exchange_label(name)}")
         return exchange
 
-    def queue(self, name: str, link: Link | None) -> Queue:
+    def queue(self, name: Name, link: Link | None) -> Queue:
         """Return a queue that `link` may use.
 
         Raises: NotFound (404); ResourceLocked (405) for another link's exclusive queue.
         """
-        name = clean_name(name)
         queue = self.queues.get(name)
         if queue is None:
             raise NotFound(f"no {self.queue_label(name)}")

@@ -195,7 +195,8 @@ class Session:
                 data = self._check_version(self._first + data)
             self._reader.feed(data)
             self._frames(events)
-        except HardError as error:
+        except (HardError, SoftError) as error:
+            # A soft one stands here for a method on channel 0 that belongs on another.
             self._fail(error, events)
         return events
 
@@ -408,7 +409,7 @@ class Session:
             self.scanner = None
         heapq.heappush(self._numbers_free, channel.number)
 
-    def _fail(self, error: HardError, events: list[Event]) -> None:
+    def _fail(self, error: HardError | SoftError, events: list[Event]) -> None:
         """End the connection because of what the broker sent, telling it why."""
         if self.state not in {ConnectionState.STARTING, ConnectionState.CLOSING}:
             self._send_close(error.code, error.reply_text, error.class_id, error.method_id)

@@ -29,6 +29,7 @@ from leveret.broker.access import Access
 from leveret.broker.permission import READ
 from leveret.broker.users import ADMINISTRATOR, RightsWatcher
 from leveret.errors import AccessRefused, AmqpError, NotFound
+from leveret.names import Name
 
 if TYPE_CHECKING:
     from leveret.broker.broker import Broker
@@ -170,21 +171,21 @@ class Gate(RightsWatcher):
         raise AccessRefused(f"access to vhost '{vhost}' refused for user '{user}'")
 
 
-def may_read(request: web.Request, queue: str) -> None:
+def may_read(request: web.Request, queue: Name) -> None:
     """Check that who asks may read a queue or a stream.  Raises: AccessRefused (403 in HTTP)."""
     access = request.get(ACCESS)
     if access is not None:
         _ask(request, partial(access.read, "queue", queue))
 
 
-def may_see(request: web.Request, queue: str) -> None:
+def may_see(request: web.Request, queue: Name) -> None:
     """Check that who asks may do anything with a queue.  Raises: AccessRefused (403)."""
     access = request.get(ACCESS)
     if access is not None:
         _ask(request, partial(access.see, "queue", queue))
 
 
-def may_configure(request: web.Request, name: str) -> None:
+def may_configure(request: web.Request, name: Name) -> None:
     """Check that who asks may declare or delete a queue of that name.
 
     Raises: AccessRefused (403 in HTTP).
@@ -200,7 +201,7 @@ def _ask(request: web.Request, ask: Callable[[], None]) -> None:
     request[VISIT].asked.append(ask)
 
 
-def can_read(request: web.Request, queue: str) -> bool:
+def can_read(request: web.Request, queue: Name) -> bool:
     """Tell whether who asks may read a queue or a stream; the request does not rest on it."""
     access = request.get(ACCESS)
     return access is None or access.allows(READ, queue)

@@ -17,6 +17,7 @@ from leveret.broker.consumer import Consumer, Outlet
 from leveret.broker.vhost import DUPLICATE, RECORDED, REJECTED
 from leveret.errors import PreconditionFailed, ResourceFault
 from leveret.limits import BODY_APART_BYTES, TX_BYTES_MAX, TX_MESSAGES_MAX
+from leveret.names import Name
 from leveret.session.alarm import check_room
 from leveret.session.own_headers import own_headers
 from leveret.session.unacked import Unacked, UnackedList
@@ -94,7 +95,7 @@ class Channel(Outlet):
         self.consumers: dict[str, Consumer] = {}
         #: basic.qos for the consumers to come.
         self.prefetch_next: i64 = 0
-        self.last_queue = ""
+        self.last_queue = Name("")
         #: Where replies to its requests arrive, once it consumes them (`broker.replies`).
         self.replies: Queue | None = None
         # Deliveries.

@@ -23,7 +23,6 @@ from leveret.errors import (
     ChannelFault,
     ConnectionForced,
     FrameError,
-    HardError,
     InternalError,
     SoftError,
     UnexpectedFrame,
@@ -313,7 +312,7 @@ class Connection(Link):
         if number == 0:
             if kind != FRAME_METHOD:
                 raise UnexpectedFrame("content on channel 0")
-            self._connection_method(decode_method(self.reader.data, start, end))
+            self._connection_method(self._method_without_channel(start, end))
             return
         if self.state != OPEN:
             raise UnexpectedFrame("a channel before the connection is open")
@@ -335,13 +334,24 @@ class Connection(Link):
         """After our connection.close only a close or its close-ok counts."""
         try:
             method = decode_method(self.reader.data, start, end)
-        except HardError:
+        except AmqpError:
             return
         if isinstance(method, ConnectionClose):
             self.send(0, ConnectionCloseOk())
             self.finish()
         elif isinstance(method, ConnectionCloseOk):
             self.finish()
+
+    def _method_without_channel(self, start: i64, end: i64) -> Method:
+        """Return a method on channel 0, or on one that is not open: it names nothing there.
+
+        Raises: ChannelFault (504) for one that does, and names what cannot be.
+        """
+        try:
+            return decode_method(self.reader.data, start, end)
+        except SoftError as error:
+            text = "a method of another class than connection on a channel that is not open"
+            raise ChannelFault(text, error.class_id, error.method_id) from None
 
     def _connection_method(self, method: Method) -> None:
         self.at_fault(None, method.CLASS_ID, method.METHOD_ID)
@@ -361,7 +371,7 @@ class Connection(Link):
         """Take the first frame of a channel, which must open it (behaviours 11 and 12)."""
         if kind != FRAME_METHOD:
             raise ChannelFault("expected 'channel.open'")
-        method = decode_method(self.reader.data, start, end)
+        method = self._method_without_channel(start, end)
         self.at_fault(None, method.CLASS_ID, method.METHOD_ID)
         if isinstance(method, ChannelCloseOk):
             # Answers a close that crossed the client's own.
@@ -391,6 +401,8 @@ class Connection(Link):
             self.at_fault(channel, 60, 40)
             content.begin(channel, data[start + 4 : end])
             return
+        # A name that cannot be is a fault of the channel; it is found when the method is read.
+        self.fault_channel = channel
         method = decode_method(data, start, end)
         self.at_fault(channel, method.CLASS_ID, method.METHOD_ID)
         if isinstance(method, ChannelClose):

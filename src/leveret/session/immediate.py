@@ -18,7 +18,7 @@ from leveret.broker.vhost import KNOWN, RECORDED
 from leveret.message import Message
 from leveret.session.channel import CONFIRM, TX, Channel, TxPublish
 from leveret.session.inspect import addressed, inspect
-from leveret.session.route import ALREADY_TAKEN, Route, give_back, queues_of
+from leveret.session.route import ALREADY_TAKEN, Route, check_publisher, give_back, queues_of
 
 #: What a message comes back with that no consumer can take now.
 NO_CONSUMERS: Final = 313
@@ -42,6 +42,8 @@ def accept_immediate(
         more_keys = inspected.more_keys
         numbered = inspected.numbered
         address = addressed(address, inspected)
+        if numbered:
+            check_publisher(channel, route, inspected.publisher, more_keys, properties)
     queues = queues_of(channel, route, more_keys, properties)
     message = Message(address, properties, body, turn.now_ms, persistent, False, numbered)
     route.exchange.published_in += 1

@@ -46,17 +46,18 @@ _ASKS: Final = bytes((len(REPLY_NAME),)) + REPLY_NAME.encode()
 class Inspected:
     """What is different with a message: the properties to keep, and more keys to route by.
 
-    `numbered` tells that its publisher gave it a number; `blind` is the header BCC, which is in
-    `properties` no more, as the message's address keeps it.
+    `publisher` is who gave it a number, empty where nobody did; `blind` is the header BCC, which is
+    in `properties` no more, as the message's address keeps it.
     """
 
     def __init__(
-        self, properties: bytes, more_keys: list[str], numbered: bool, blind: bytes = b""
+        self, properties: bytes, more_keys: list[str], publisher: bytes, blind: bytes = b""
     ) -> None:
         self.blind: Final = blind
         self.properties: Final = properties
         self.more_keys: Final = more_keys
-        self.numbered: Final = numbered
+        self.publisher: Final = publisher
+        self.numbered: Final = len(publisher) > 0
 
 
 def inspect(channel: Channel, properties: bytes) -> Inspected | None:
@@ -69,13 +70,13 @@ def inspect(channel: Channel, properties: bytes) -> Inspected | None:
     kept = _inspect_plain(channel, properties)
     special = special_headers(properties) if properties[0] & _HEADERS else 0
     if special == 0:
-        return None if kept is properties else Inspected(kept, [], False)
-    numbered = special & NUMBERED != 0 and read_numbered(properties) is not None
+        return None if kept is properties else Inspected(kept, [], b"")
+    publisher = _publisher(special, properties)
     if special & COPIES == 0:
-        return Inspected(kept, [], numbered)
+        return Inspected(kept, [], publisher)
     more_keys = copy_keys(kept)
     blind = blind_entries(kept)
-    return Inspected(without_bcc(kept) if blind else kept, more_keys, numbered, blind)
+    return Inspected(without_bcc(kept) if blind else kept, more_keys, publisher, blind)
 
 
 def addressed(address: Address, inspected: Inspected) -> Address:
@@ -83,6 +84,14 @@ def addressed(address: Address, inspected: Inspected) -> Address:
     if not inspected.blind:
         return address
     return Address(address.exchange, address.routing_key, inspected.blind)
+
+
+def _publisher(special: i64, properties: bytes) -> bytes:
+    """Return who numbered a message, empty where nobody did.  Raises: PreconditionFailed (406)."""
+    if special & NUMBERED == 0:
+        return b""
+    numbered = read_numbered(properties)
+    return b"" if numbered is None else numbered.publisher
 
 
 def _inspect_plain(channel: Channel, properties: bytes) -> bytes:

@@ -19,7 +19,14 @@ from leveret.message import Message
 from leveret.session.channel import CONFIRM, NO_CONTENT, TX, Channel, TxPublish
 from leveret.session.immediate import accept_immediate
 from leveret.session.inspect import INSPECTED, INSPECTED_LOW, addressed, inspect
-from leveret.session.route import ALREADY_TAKEN, give_back, queues_of, resolve, unrefused
+from leveret.session.route import (
+    ALREADY_TAKEN,
+    check_publisher,
+    give_back,
+    queues_of,
+    resolve,
+    unrefused,
+)
 from leveret.session.staged import accept_special
 from leveret.wire.properties import skim_properties
 
@@ -88,6 +95,8 @@ def accept(
             more_keys = inspected.more_keys
             address = addressed(address, inspected)
             numbered = inspected.numbered
+            if numbered:
+                check_publisher(channel, route, inspected.publisher, more_keys, properties)
     turn = connection.turn
     message = Message(address, properties, body, turn.now_ms, persistent, False, numbered)
     queues = route.queues

@@ -25,6 +25,7 @@ from leveret.errors import (
 )
 from leveret.limits import ROUTES_CACHED_MAX
 from leveret.message import Address, Message
+from leveret.names import Name, check_new, cleaned, cleaned_bytes, is_plain
 from leveret.routing.keys import check_strict_routing_key
 from leveret.session.channel import Channel
 from leveret.session.topics import check_reached
@@ -100,7 +101,7 @@ def resolve(channel: Channel, arguments: bytes) -> Route:
     exchange_name = arguments[3:exchange_end]
     routing_key = arguments[exchange_end + 1 : key_end]
     try:
-        name = exchange_name.decode("utf-8")
+        name = cleaned(exchange_name.decode("utf-8"))
         key = routing_key.decode("utf-8")
     except UnicodeDecodeError:
         raise FrameError("a name is not UTF-8", 60, 40) from None
@@ -108,7 +109,7 @@ def resolve(channel: Channel, arguments: bytes) -> Route:
     routing = channel.vhost.route(exchange, key, b"")
     route = Route(
         exchange,
-        Address(exchange_name, routing_key),
+        Address(cleaned_bytes(exchange_name), routing_key),
         key,
         routing.queues,
         routing.dynamic,
@@ -124,7 +125,7 @@ def resolve(channel: Channel, arguments: bytes) -> Route:
     return route
 
 
-def writable(channel: Channel, name: str, key: str) -> Exchange:
+def writable(channel: Channel, name: Name, key: str) -> Exchange:
     """Return an exchange that the user may publish to with that routing key.
 
     Raises: NotFound (404), AccessRefused (403), PreconditionFailed (406) for a key that is not
@@ -172,6 +173,20 @@ def queues_of(
     if route.dynamic:
         return unrefused(vhost.route(route.exchange, route.routing_key, properties))
     return route.queues
+
+
+def check_publisher(
+    channel: Channel, route: Route, publisher: bytes, more_keys: list[str], properties: bytes
+) -> None:
+    """Refuse control characters in the name of a publisher that one of its queues does not know.
+
+    Raises: PreconditionFailed (406).
+    """
+    if is_plain(publisher):
+        return
+    for queue in queues_of(channel, route, more_keys, properties):
+        if queue.publishers is None or queue.publishers.known(publisher) is None:
+            check_new(publisher.decode("utf-8", "replace"), "publisher")
 
 
 def unrefused(routing: Routing) -> list[Queue]:

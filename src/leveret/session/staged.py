@@ -20,9 +20,10 @@ from leveret.broker.vhost import DUPLICATE, RECORDED, REJECTED
 from leveret.errors import AmqpError, FrameError, PreconditionFailed, SoftError
 from leveret.limits import SHORT_STRING_BYTES_MAX
 from leveret.message import Message
+from leveret.names import cleaned
 from leveret.session.channel import CONFIRM, TX, Channel, TxPublish
 from leveret.session.inspect import Inspected, addressed, inspect
-from leveret.session.route import Route, check_copies, give_back, writable
+from leveret.session.route import Route, check_copies, check_publisher, give_back, writable
 from leveret.session.states import HALT_COMMIT, OPEN
 from leveret.session.topics import check_way
 from leveret.wire.staged import read_staged
@@ -50,8 +51,10 @@ def _stage(channel: Channel, route: Route, properties: bytes, body: bytes) -> No
     staging = route.staging
     assert staging is not None
     connection = channel.connection
-    judged = inspect(channel, properties) or Inspected(properties, [], False)
+    judged = inspect(channel, properties) or Inspected(properties, [], b"")
     _check_destination(channel, judged.properties, judged.more_keys)
+    if judged.numbered:
+        check_publisher(channel, route, judged.publisher, [], judged.properties)
     route.exchange.published_in += 1
     connection.published += 1
     # What is staged is kept whatever its delivery mode is; that counts when it goes on.
@@ -81,7 +84,7 @@ def _check_destination(channel: Channel, properties: bytes, copies: list[str]) -
     """
     staged = read_staged(properties)
     try:
-        name = staged.exchange.decode("utf-8")
+        name = cleaned(staged.exchange.decode("utf-8"))
         key = staged.routing_key.decode("utf-8")
     except UnicodeDecodeError:
         raise FrameError("a name is not UTF-8", 60, 40) from None

@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from leveret.broker.exchange import Routing
+from leveret.names import Name
 from leveret.routing.keys import ANY_WORDS, ONE_WORD
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from leveret.session.channel import Channel
 
 
-def check_way(channel: Channel, exchange: str, key: str | None) -> None:
+def check_way(channel: Channel, exchange: Name, key: str | None) -> None:
     """Check that messages may go on to an exchange: by one key, or (None) by keys of their own.
 
     Raises: AccessRefused (403).
@@ -38,7 +39,7 @@ def check_way(channel: Channel, exchange: str, key: str | None) -> None:
 
 
 def check_binding_between(
-    channel: Channel, source: Exchange, destination: str, binding_key: str
+    channel: Channel, source: Exchange, destination: Name, binding_key: str
 ) -> None:
     """Check that an exchange may be bound to another: for the keys that `source` lets through.
 
@@ -55,7 +56,7 @@ def check_binding_between(
         _check_matched(access, destination, binding_key.split("."))
 
 
-def _check_matched(access: Access, exchange: str, words: list[str]) -> None:
+def _check_matched(access: Access, exchange: Name, words: list[str]) -> None:
     """Check every key that a binding key of these words matches.  Raises: AccessRefused (403)."""
     known = 0
     while known < len(words) and words[known] not in (ONE_WORD, ANY_WORDS):
@@ -90,7 +91,7 @@ def check_reached(
                 access.write_topic(reached.name, copy)
 
 
-def still_allowed(channel: Channel, exchange: str, key: str, copies: list[str]) -> None:
+def still_allowed(channel: Channel, exchange: Name, key: str, copies: list[str]) -> None:
     """Check what was allowed once, after the user's rights changed.
 
     Raises: AccessRefused (403).

@@ -1,8 +1,9 @@
 """Reading the arguments of a method or the properties of a content header, one after the other.
 
 A `FieldReader` walks over bytes that a peer sent, so each step checks that its bytes are there.
-Invariant: nothing but `SyntaxFault` (502) and `FrameError` (501, a name that is not UTF-8, as
-RabbitMQ answers it) is raised, whatever the bytes are.
+Invariant: nothing but `SyntaxFault` (502), `FrameError` (501, a name that is not UTF-8, as
+RabbitMQ answers it) and `PreconditionFailed` (406, a name of line ends alone) is raised, whatever
+the bytes are.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from leveret.errors import FrameError, SyntaxFault
+from leveret.names import Name, cleaned
 from leveret.wire.buffer import read_i16_be, read_i32_be, read_i64_be
 from leveret.wire.tables import read_table, read_u64, skim_table
 
@@ -67,6 +69,13 @@ class FieldReader:
             return self.data[start : start + size].decode("utf-8")
         except UnicodeDecodeError:
             raise FrameError("Malformed UTF-8 in shortstr") from None
+
+    def name(self) -> Name:
+        """Return the name of an exchange or a queue, without line ends.
+
+        Raises: FrameError (501) when it is not UTF-8; PreconditionFailed (406) for line ends alone.
+        """
+        return cleaned(self.shortstr())
 
     def text(self) -> str:
         """Return a short string in which bytes that are not UTF-8 come as surrogates (PEP 383).

@@ -118,6 +118,9 @@ def _class_lines(each: ClassSpec) -> Iterator[str]:
     fields = [field for method in each.methods for field in method.fields]
     kinds = {field.kind for field in fields if not field.reserved}
     verb = ", write_i64_be" if "longlong" in kinds else ""
+    if any(method.names for method in each.methods):
+        cleans = any(method.named_arguments for method in each.methods)
+        yield f"from leveret.names import Name{', clean_argument' if cleans else ''}"
     yield f"from leveret.wire.buffer import BytesWriter{verb}"
     yield "from leveret.wire.fields import FieldReader"
     yield "from leveret.wire.method import Method"
@@ -181,7 +184,7 @@ def _method_class(method: MethodSpec) -> Iterator[str]:
         yield f"    SECRETS: ClassVar[tuple[str, ...]] = {_tuple(method.secrets)}"
     if named:
         yield ""
-        yield from _constructor(named)
+        yield from _constructor(method, named)
     yield ""
     yield from _write_function(method)
 
@@ -219,7 +222,7 @@ def _default(field: Field) -> str:
     return field.default
 
 
-def _constructor(fields: list[Field]) -> Iterator[str]:
+def _constructor(method: MethodSpec, fields: list[Field]) -> Iterator[str]:
     """Yield `__init__`."""
     items = [f"{field.name}: {_PYTHON_TYPES[field.kind]} = {_default(field)}" for field in fields]
     line = f"    def __init__(self, {', '.join(items)}) -> None:"
@@ -236,12 +239,15 @@ def _constructor(fields: list[Field]) -> Iterator[str]:
         yield from (f"        {item}," for item in items)
         yield "    ) -> None:"
     for field in fields:
-        yield from _assignment(field)
+        yield from _assignment(method, field)
 
 
-def _assignment(field: Field) -> Iterator[str]:
+def _assignment(method: MethodSpec, field: Field) -> Iterator[str]:
     """Yield the statement that keeps one field."""
     name = field.name
+    if name in method.names:
+        yield f"        self.{name} = Name({name})"
+        return
     if field.kind == "table":
         line = f"        self.{name}: dict[str, object] = {{}} if {name} is None else {name}"
         if len(line) <= 100:
@@ -346,7 +352,11 @@ def _read_function(method: MethodSpec) -> Iterator[str]:
             yield _skip(first)
         else:
             local = "type_" if first.name == "type" else first.name
-            yield f"    {local} = fields.{first.kind}()"
+            verb = "name" if first.name in method.names else first.kind
+            yield f"    {local} = fields.{verb}()"
+            if first.name == "arguments":
+                for argument in method.named_arguments:
+                    yield f'    clean_argument(arguments, "{argument}")'
             items.append(f"{first.name}={local}")
     yield from _call("    ", f"return {method.class_word}", items, "")
 
@@ -408,7 +418,7 @@ from __future__ import annotations
 
 from mypy_extensions import i64
 
-from leveret.errors import FrameError, HardError, NotImplementedFault
+from leveret.errors import AmqpError, FrameError, NotImplementedFault
 from leveret.wire.buffer import read_i16_be
 from leveret.wire.fields import FieldReader
 from leveret.wire.method import Method
@@ -420,7 +430,8 @@ def decode_method(payload: bytes, start: i64, end: i64) -> Method:
 
     Raises: NotImplementedFault (540) for a class or method that AMQP does not have, SyntaxFault
     (502) for arguments that end early, go on too long or hold no legal value, FrameError (501) for
-    a name that is not UTF-8 or a payload without ids.  The error names class and method.
+    a name that is not UTF-8 or a payload without ids, PreconditionFailed (406) for a name of line
+    ends alone.  The error names class and method.
     """
     if end - start < 4:
         raise FrameError("a method frame has no room for its class and method")
@@ -431,7 +442,7 @@ def decode_method(payload: bytes, start: i64, end: i64) -> Method:
         method = _read(class_id, method_id, fields)
         if method is not None:
             fields.finish()
-    except HardError as error:
+    except AmqpError as error:
         error.class_id = class_id
         error.method_id = method_id
         raise

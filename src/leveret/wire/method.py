@@ -3,6 +3,9 @@
 A method is its fields and can write itself; it does nothing else.  The classes are generated
 (`methods/`), one for each method of `spec.py`.
 
+A field that names an exchange or a queue is a `Name`: reading a method cleans it.  Who makes a
+method to send it has it written as it is.
+
 Invariant: two methods are equal when they are of one class and their fields are; a table's order
 does not count.
 """

@@ -53,7 +53,11 @@ class Field:
 
 @dataclass(frozen=True)
 class MethodSpec:
-    """One method: its numbers, name with `-`, sender, fields and the replies that answer it."""
+    """One method: its numbers, name with `-`, sender, fields and the replies that answer it.
+
+    `names` are the fields that name an exchange or a queue, `named_arguments` the entries of the
+    table `arguments` that do: they are cleaned when they are read (`leveret.names`).
+    """
 
     class_name: str
     class_id: int
@@ -65,6 +69,8 @@ class MethodSpec:
     replies: tuple[str, ...] = ()
     has_content: bool = False
     secrets: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    named_arguments: tuple[str, ...] = ()
 
     @property
     def full_name(self) -> str:
@@ -117,6 +123,8 @@ class _ClassBuilder:
         replies: tuple[str, ...] = (),
         has_content: bool = False,
         secrets: tuple[str, ...] = (),
+        names: tuple[str, ...] = (),
+        named_arguments: tuple[str, ...] = (),
     ) -> None:
         """Add one method."""
         full = tuple(f"{self._name}.{reply}" for reply in replies)
@@ -132,6 +140,8 @@ class _ClassBuilder:
                 replies=full,
                 has_content=has_content,
                 secrets=secrets,
+                names=names,
+                named_arguments=named_arguments,
             )
         )
 
@@ -242,6 +252,8 @@ _exchange.method(
     "-:short exchange:shortstr type:shortstr=direct passive:bit durable:bit auto_delete:bit"
     " internal:bit no_wait:bit arguments:table",
     replies=("declare-ok",),
+    names=("exchange",),
+    named_arguments=("alternate-exchange",),
 )
 _exchange.method(11, "declare-ok", SERVER, "The exchange is there.")
 _exchange.method(
@@ -251,14 +263,27 @@ _exchange.method(
     "Deletes an exchange.",
     "-:short exchange:shortstr if_unused:bit no_wait:bit",
     replies=("delete-ok",),
+    names=("exchange",),
 )
 _exchange.method(21, "delete-ok", SERVER, "The exchange is gone.")
 _exchange.method(
-    30, "bind", CLIENT, "Binds an exchange to another.", _EXCHANGE_BIND, replies=("bind-ok",)
+    30,
+    "bind",
+    CLIENT,
+    "Binds an exchange to another.",
+    _EXCHANGE_BIND,
+    replies=("bind-ok",),
+    names=("destination", "source"),
 )
 _exchange.method(31, "bind-ok", SERVER, "The binding is there.")
 _exchange.method(
-    40, "unbind", CLIENT, "Removes such a binding.", _EXCHANGE_BIND, replies=("unbind-ok",)
+    40,
+    "unbind",
+    CLIENT,
+    "Removes such a binding.",
+    _EXCHANGE_BIND,
+    replies=("unbind-ok",),
+    names=("destination", "source"),
 )
 _exchange.method(51, "unbind-ok", SERVER, "The binding is gone (51, not 41, as RabbitMQ has it).")
 
@@ -272,6 +297,8 @@ _queue.method(
     "-:short queue:shortstr passive:bit durable:bit exclusive:bit auto_delete:bit no_wait:bit"
     " arguments:table",
     replies=("declare-ok",),
+    names=("queue",),
+    named_arguments=("x-dead-letter-exchange",),
 )
 _queue.method(
     11,
@@ -287,6 +314,7 @@ _queue.method(
     "Binds a queue to an exchange.",
     f"{_QUEUE_BIND} no_wait:bit arguments:table",
     replies=("bind-ok",),
+    names=("queue", "exchange"),
 )
 _queue.method(21, "bind-ok", SERVER, "The binding is there.")
 _queue.method(
@@ -296,6 +324,7 @@ _queue.method(
     "Drops the ready messages of a queue.",
     "-:short queue:shortstr no_wait:bit",
     replies=("purge-ok",),
+    names=("queue",),
 )
 _queue.method(31, "purge-ok", SERVER, "So many were dropped.", "message_count:long")
 _queue.method(
@@ -305,6 +334,7 @@ _queue.method(
     "Deletes a queue.",
     "-:short queue:shortstr if_unused:bit if_empty:bit no_wait:bit",
     replies=("delete-ok",),
+    names=("queue",),
 )
 _queue.method(
     41, "delete-ok", SERVER, "The queue is gone, with so many messages.", "message_count:long"
@@ -316,6 +346,7 @@ _queue.method(
     "Removes a binding.",
     f"{_QUEUE_BIND} arguments:table",
     replies=("unbind-ok",),
+    names=("queue", "exchange"),
 )
 _queue.method(51, "unbind-ok", SERVER, "The binding is gone.")
 
@@ -337,6 +368,7 @@ _basic.method(
     "-:short queue:shortstr consumer_tag:shortstr no_local:bit no_ack:bit exclusive:bit"
     " no_wait:bit arguments:table",
     replies=("consume-ok",),
+    names=("queue",),
 )
 _basic.method(21, "consume-ok", SERVER, "The consumer runs.", "consumer_tag:shortstr")
 _basic.method(
@@ -355,6 +387,7 @@ _basic.method(
     "Publishes a message.",
     "-:short exchange:shortstr routing_key:shortstr mandatory:bit immediate:bit",
     has_content=True,
+    names=("exchange",),
 )
 _basic.method(
     50,
@@ -379,6 +412,7 @@ _basic.method(
     "Asks for one message.",
     "-:short queue:shortstr no_ack:bit",
     replies=("get-ok", "get-empty"),
+    names=("queue",),
 )
 _basic.method(
     71,

@@ -12,6 +12,7 @@ from mypy_extensions import i64
 
 from leveret.errors import PreconditionFailed
 from leveret.limits import SHORT_STRING_BYTES_MAX
+from leveret.names import cleaned_bytes
 from leveret.wire.buffer import read_i32_be
 from leveret.wire.edit import edit_headers, without_property
 from leveret.wire.properties import HEADERS, find_property
@@ -63,7 +64,7 @@ def read_staged(properties: bytes) -> Staged:
             "invalid message: a staged message has the headers x-staged-exchange and "
             f"x-staged-routing-key, texts of at most {SHORT_STRING_BYTES_MAX} bytes"
         )
-    return Staged(exchange, routing_key)
+    return Staged(cleaned_bytes(exchange), routing_key)
 
 
 def _text(data: bytes, place: i64, end: i64) -> bytes | None:

@@ -14,6 +14,7 @@ from leveret.management.routes.shared import (
     Row,
     found_vhost,
     json_response,
+    name_of,
     stream_rows,
 )
 
@@ -23,16 +24,15 @@ _ID_DIGITS_MAX: Final = 18
 
 async def delayed(request: web.Request) -> web.StreamResponse:
     """Return the messages that an exchange holds until they are due."""
-    path = request.match_info
-    found_vhost(request).exchange(path["name"])
-    listing = DelayedListing(request.app[BROKER], path["vhost"], path["name"])
+    vhost, name = found_vhost(request), name_of(request, "name")
+    vhost.exchange(name)
+    listing = DelayedListing(request.app[BROKER], vhost.name, name)
     return await stream_rows(request, listing.take, _row)
 
 
 async def cancel(request: web.Request) -> web.Response:
     """Drop one of them by its id."""
-    path = request.match_info
-    digits = path["id"]
+    name, digits = name_of(request, "name"), request.match_info["id"]
     if not digits.isascii() or not digits.isdigit():
         raise PreconditionFailed(
             "the id of a delayed message is a whole number; list the messages to see their ids"
@@ -40,15 +40,15 @@ async def cancel(request: web.Request) -> web.Response:
     # No id has so many digits, and an integer of any length fits no field of the core.
     sequence = int(digits) if len(digits) <= _ID_DIGITS_MAX else -1
     async with request.app[OPERATOR].changing():
-        if not found_vhost(request).cancel_delayed(path["name"], sequence):
-            raise NotFound(f"no delayed message {path['id']} in exchange '{path['name']}'")
+        if not found_vhost(request).cancel_delayed(name, sequence):
+            raise NotFound(f"no delayed message {digits} in exchange '{name}'")
     return web.Response(status=204)
 
 
 async def purge(request: web.Request) -> web.Response:
     """Drop all of them; return how many there were."""
     async with request.app[OPERATOR].changing():
-        count = found_vhost(request).purge_delayed(request.match_info["name"])
+        count = found_vhost(request).purge_delayed(name_of(request, "name"))
     return json_response({"messages": int(count)})
 
 

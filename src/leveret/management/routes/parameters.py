@@ -9,6 +9,7 @@ from aiohttp import web
 from leveret.errors import NotFound, PreconditionFailed
 from leveret.management.bodies import object_of
 from leveret.management.routes.shared import BROKER, OPERATOR, Row, json_response
+from leveret.names import check_new
 
 
 def _rows(request: web.Request) -> list[Row]:
@@ -50,6 +51,9 @@ async def put(request: web.Request) -> web.Response:
     value = await _value(request)
     path = request.match_info
     new = not _rows(request)
+    if new:
+        check_new(path["component"], "parameter's component")
+        check_new(path["name"], "parameter")
     async with request.app[OPERATOR].changing():
         parameters = request.app[BROKER].parameters
         parameters.set(path["vhost"], path["component"], path["name"], value)
@@ -86,6 +90,8 @@ async def put_global(request: web.Request) -> web.Response:
     name = request.match_info["name"]
     parameters = request.app[BROKER].parameters
     new = name not in parameters.global_values
+    if new:
+        check_new(name, "global parameter")
     async with request.app[OPERATOR].changing():
         parameters.set_global(name, value)
     return web.Response(status=201 if new else 204)

@@ -10,6 +10,7 @@ from leveret.broker.permission import Permission, TopicPermission
 from leveret.errors import NotFound
 from leveret.management.bodies import object_of, text_of
 from leveret.management.routes.shared import BROKER, OPERATOR, json_response
+from leveret.names import cleaned
 
 
 def _wanted(request: web.Request, user: str, vhost: str) -> bool:
@@ -76,10 +77,11 @@ async def put_topic(request: web.Request) -> web.Response:
     """Limit the routing keys that a user may use with a topic exchange."""
     body = await object_of(request)
     path = request.match_info
-    fields = [text_of(body, name) for name in ("exchange", "write", "read")]
+    exchange = cleaned(text_of(body, "exchange"))
+    patterns = [text_of(body, name) for name in ("write", "read")]
     async with request.app[OPERATOR].changing():
         users = request.app[BROKER].users
-        users.set_topic_permission(path["user"], path["vhost"], *fields)
+        users.set_topic_permission(path["user"], path["vhost"], exchange, *patterns)
     return web.Response(status=201)
 
 

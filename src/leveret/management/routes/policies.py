@@ -12,6 +12,7 @@ from leveret.errors import NotFound
 from leveret.management.bodies import number_of, object_of, table_of, text_of
 from leveret.management.fields import plain
 from leveret.management.routes.shared import BROKER, OPERATOR, Row, found_vhost, json_response
+from leveret.names import check_new
 
 
 def _is_operators(request: web.Request) -> bool:
@@ -54,6 +55,8 @@ async def put(request: web.Request) -> web.Response:
         operators,
     )
     new = name not in _of(request, vhost)
+    if new:
+        check_new(name, "operator policy" if operators else "policy")
     async with request.app[OPERATOR].changing():
         if operators:
             vhost.set_operator_policy(made)

@@ -11,15 +11,16 @@ from aiohttp import web
 
 from leveret.broker.stats import PublisherListing, PublisherStats
 from leveret.management.gate import may_see
-from leveret.management.routes.shared import BROKER, Row, found_vhost, stream_rows
+from leveret.management.routes.shared import BROKER, Row, found_vhost, name_of, stream_rows
 
 
 async def publishers(request: web.Request) -> web.StreamResponse:
     """Return the publishers of a queue or a stream."""
-    path = request.match_info
-    may_see(request, path["queue"])
-    found_vhost(request).queue(path["queue"], None)
-    listing = PublisherListing(request.app[BROKER], path["vhost"], path["queue"])
+    queue = name_of(request, "queue")
+    may_see(request, queue)
+    vhost = found_vhost(request)
+    vhost.queue(queue, None)
+    listing = PublisherListing(request.app[BROKER], vhost.name, queue)
     return await stream_rows(request, listing.take, _row)
 
 

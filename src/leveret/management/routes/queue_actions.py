@@ -14,7 +14,7 @@ from leveret.broker.source import NOTHING, Returned
 from leveret.errors import PreconditionFailed
 from leveret.management.bodies import number_of, object_of
 from leveret.management.fields import plain
-from leveret.management.routes.shared import OPERATOR, Row, found_vhost, json_response
+from leveret.management.routes.shared import OPERATOR, Row, found_vhost, json_response, name_of
 from leveret.wire.properties import decode_properties
 
 #: Messages in one answer, and the bytes of their bodies.
@@ -24,7 +24,7 @@ BODY_BYTES_MAX: Final = 4 * 1024 * 1024
 
 def _queue(request: web.Request) -> Queue:
     """Return the queue that the path names.  Raises: NotFound (404)."""
-    return found_vhost(request).queue(request.match_info["name"], None)
+    return found_vhost(request).queue(name_of(request, "name"), None)
 
 
 def _classic(request: web.Request) -> ClassicQueue:

@@ -14,6 +14,7 @@ from leveret.management.routes.shared import (
     Row,
     found_vhost,
     json_response,
+    name_of,
     stream_rows,
     vhost_of,
 )
@@ -27,7 +28,7 @@ async def queues(request: web.Request) -> web.StreamResponse:
 
 async def queue(request: web.Request) -> web.Response:
     """Return one queue."""
-    name = request.match_info["name"]
+    name = name_of(request, "name")
     found = queue_stats(request.app[BROKER], found_vhost(request).name, name)
     if found is None:
         raise NotFound(f"no queue '{name}' in vhost '{request.match_info['vhost']}'")

@@ -16,6 +16,7 @@ from leveret.broker.vhost import Vhost
 from leveret.errors import AmqpError, NotFound, PreconditionFailed
 from leveret.management.chunk_source import ChunkSource
 from leveret.management.operator import Operator
+from leveret.names import Name, cleaned
 
 #: The broker that an application shows.
 BROKER: Final = web.AppKey("broker", Broker)
@@ -63,6 +64,16 @@ def error_response(error: AmqpError, *, names: bool = False) -> web.Response:
         return json_response({"error": "not_authorised", "reason": "Access refused."}, status)
     name = HTTPStatus(status).phrase.lower().replace(" ", "_")
     return json_response({"error": name, "reason": error.text}, status)
+
+
+def name_of(request: web.Request, part: str) -> Name:
+    """Return the name of an exchange, a queue or a super stream that the path has at `part`.
+
+    Nothing but it is judged, looked up and changed: the path itself may have line ends in it.
+
+    Raises: PreconditionFailed (400 in HTTP) for line ends alone.
+    """
+    return cleaned(request.match_info[part])
 
 
 def vhost_of(request: web.Request) -> str | None:

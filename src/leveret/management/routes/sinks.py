@@ -16,6 +16,7 @@ from leveret.broker.stats import SinkListing, SinkStats
 from leveret.errors import AccessRefused, NotFound
 from leveret.management.gate import may_configure
 from leveret.management.routes.shared import BROKER, OPERATOR, Row, found_vhost, stream_rows
+from leveret.names import Name
 
 
 async def sinks(request: web.Request) -> web.StreamResponse:
@@ -35,7 +36,7 @@ async def sinks(request: web.Request) -> web.StreamResponse:
 async def forget(request: web.Request) -> web.Response:
     """Forget a sink, so that it may begin anew."""
     name = request.match_info["sink"]
-    may_configure(request, name)
+    may_configure(request, Name(name))
     async with request.app[OPERATOR].changing():
         destination = request.query.get("destination")
         if not found_vhost(request).sinks.forget(name, destination):
@@ -45,7 +46,7 @@ async def forget(request: web.Request) -> web.Response:
 
 def _may_see(request: web.Request, sink: str) -> bool:
     try:
-        may_configure(request, sink)
+        may_configure(request, Name(sink))
     except AccessRefused:
         return False
     return True

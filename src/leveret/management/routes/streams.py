@@ -22,6 +22,7 @@ from leveret.management.routes.shared import (
     Row,
     found_vhost,
     json_response,
+    name_of,
     number_of_query,
 )
 
@@ -72,7 +73,7 @@ def found_stream(request: web.Request) -> Stream:
 
     Raises: AccessRefused (403); NotFound (404); PreconditionFailed (400) for another queue.
     """
-    name = request.match_info["name"]
+    name = name_of(request, "name")
     may_read(request, name)
     vhost = found_vhost(request)
     queue = vhost.queues.get(name)

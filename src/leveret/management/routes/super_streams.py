@@ -31,24 +31,27 @@ from leveret.management.routes.shared import (
     Row,
     found_vhost,
     json_response,
+    name_of,
     stream_rows,
 )
+from leveret.names import Name, clean_argument
 
 
 async def super_streams(request: web.Request) -> web.StreamResponse:
     """Return the super streams of a vhost that the user may read."""
-    names = [name for name in super_stream_names(found_vhost(request)) if can_read(request, name)]
+    known = super_stream_names(found_vhost(request))
+    names = [name for name in known if can_read(request, Name(name))]
     listing = SuperStreamListing(request.app[BROKER], request.match_info["vhost"], names)
     return await stream_rows(request, listing.take, _row)
 
 
 async def super_stream(request: web.Request) -> web.Response:
     """Return one super stream."""
-    may_read(request, request.match_info["name"])
-    found = super_stream_stats(found_vhost(request), request.match_info["name"])
+    name = name_of(request, "name")
+    may_read(request, name)
+    found = super_stream_stats(found_vhost(request), name)
     if found is None:
-        path = request.match_info
-        raise NotFound(f"no super stream '{path['name']}' in vhost '{path['vhost']}'")
+        raise NotFound(f"no super stream '{name}' in vhost '{request.match_info['vhost']}'")
     return json_response(_row(found))
 
 
@@ -57,7 +60,8 @@ async def declare(request: web.Request) -> web.Response:
     body = await object_of(request)
     partitions = number_of(body, "partitions")
     arguments = table_of(body, "arguments") if "arguments" in body else {}
-    vhost, name = found_vhost(request), request.match_info["name"]
+    vhost, name = found_vhost(request), name_of(request, "name")
+    clean_argument(arguments, "x-dead-letter-exchange")
     wanted = {**arguments, PARTITIONS: partitions}
     access = request.get(ACCESS)
     if access is not None:
@@ -69,11 +73,11 @@ async def declare(request: web.Request) -> web.Response:
 
 async def delete(request: web.Request) -> web.Response:
     """Delete one with its partitions; `?if-empty=true` and `?if-unused=true` make it depend."""
-    vhost, name = found_vhost(request), request.match_info["name"]
+    vhost, name = found_vhost(request), name_of(request, "name")
     access = request.get(ACCESS)
     if access is not None:
         check_delete_access(access, vhost, name)
-    unused, empty = (request.query.get(name) == "true" for name in ("if-unused", "if-empty"))
+    unused, empty = (request.query.get(flag) == "true" for flag in ("if-unused", "if-empty"))
     async with request.app[OPERATOR].changing():
         delete_super_stream(vhost, name, unused, empty)
     return web.Response(status=204)

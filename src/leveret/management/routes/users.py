@@ -12,6 +12,7 @@ from leveret.broker.users import ARGON2, SHA256, User
 from leveret.errors import PreconditionFailed
 from leveret.management.bodies import number_of, object_of, text_of
 from leveret.management.routes.shared import BROKER, OPERATOR, Row, json_response
+from leveret.names import check_new
 
 
 async def users(request: web.Request) -> web.Response:
@@ -37,6 +38,8 @@ async def put(request: web.Request) -> web.Response:
     users = request.app[BROKER].users
     password_hash, algorithm = await _password(request, body)
     new = name not in users.by_name
+    if new:
+        check_new(name, "user")
     async with request.app[OPERATOR].changing():
         users.put(User(name, password_hash, tags_of(body), algorithm))
     return web.Response(status=201 if new else 204)

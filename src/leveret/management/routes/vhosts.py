@@ -9,6 +9,7 @@ from aiohttp import web
 from leveret.broker.vhost import Vhost
 from leveret.management.bodies import number_of, object_of
 from leveret.management.routes.shared import BROKER, OPERATOR, Row, found_vhost, json_response
+from leveret.names import check_new
 
 
 async def vhosts(request: web.Request) -> web.Response:
@@ -29,6 +30,8 @@ async def put(request: web.Request) -> web.Response:
     broker = request.app[BROKER]
     name = request.match_info["vhost"]
     new = name not in broker.vhosts
+    if new:
+        check_new(name, "vhost")
     async with request.app[OPERATOR].changing():
         broker.put_vhost(name, body, {})
     return web.Response(status=201 if new else 204)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from leveret.broker.vhost import clean_name
 from leveret.errors import AccessRefused
+from leveret.names import Name
 from leveret.session.channel import Channel
 from leveret.session.topics import check_binding_between, check_way
 from leveret.wire.method import Method
@@ -24,7 +24,7 @@ def handle_exchange(channel: Channel, method: Method) -> bool:
     if isinstance(method, ExchangeDeclare):
         _declare(channel, method)
     elif isinstance(method, ExchangeDelete):
-        name = clean_name(method.exchange)
+        name = method.exchange
         if name and not name.startswith("amq."):
             # Of those the vhost lets nobody delete any.
             channel.connection.access.configure("exchange", name)
@@ -33,10 +33,9 @@ def handle_exchange(channel: Channel, method: Method) -> bool:
             channel.connection.reply(channel.number, ExchangeDeleteOk())
     elif isinstance(method, ExchangeBind):
         check_binding(channel, "exchange", method.destination, method.source, method.routing_key)
-        source = channel.vhost.exchanges.get(clean_name(method.source))
+        source = channel.vhost.exchanges.get(method.source)
         if source is not None:
-            destination = clean_name(method.destination)
-            check_binding_between(channel, source, destination, method.routing_key)
+            check_binding_between(channel, source, method.destination, method.routing_key)
         channel.vhost.bind(
             method.source, method.destination, False, method.routing_key, method.arguments, None
         )
@@ -58,7 +57,7 @@ def _declare(channel: Channel, method: ExchangeDeclare) -> None:
     if method.passive:
         if not method.exchange:
             raise AccessRefused("operation not permitted on the default exchange")
-        channel.connection.access.see("exchange", clean_name(method.exchange))
+        channel.connection.access.see("exchange", method.exchange)
         channel.vhost.exchange(method.exchange)
     else:
         _check_declare(channel, method)
@@ -80,19 +79,19 @@ def _check_declare(channel: Channel, method: ExchangeDeclare) -> None:
     Raises: AccessRefused (403).
     """
     access = channel.connection.access
-    name = clean_name(method.exchange)
+    name = method.exchange
     if not name:
         return
     access.configure("exchange", name)
     alternate = method.arguments.get("alternate-exchange")
     if isinstance(alternate, str) and name not in channel.vhost.exchanges:
         access.read("exchange", name)
-        access.write("exchange", alternate)
-        check_way(channel, alternate, None)
+        access.write("exchange", Name(alternate))
+        check_way(channel, Name(alternate), None)
 
 
 def check_binding(
-    channel: Channel, kind: str, destination: str, source: str, routing_key: str
+    channel: Channel, kind: str, destination: Name, source: Name, routing_key: str
 ) -> None:
     """Check that a binding of `source` may be made or removed: write there, read here.
 
@@ -100,11 +99,9 @@ def check_binding(
     """
     access = channel.connection.access
     vhost = channel.vhost
-    destination = clean_name(destination)
-    source = clean_name(source)
     if destination or kind == "queue":
         access.write(kind, destination)
-    if not source or not destination:
+    if not source:
         # The vhost refuses the default exchange, in words of its own.
         return
     access.read("exchange", source)

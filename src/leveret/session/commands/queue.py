@@ -8,8 +8,8 @@ from leveret.broker.permission import CONFIGURE
 from leveret.broker.queue import Queue
 from leveret.broker.replies import is_reply_name
 from leveret.broker.super_stream import PARTITIONS
-from leveret.broker.vhost import clean_name
 from leveret.errors import AccessRefused, NotFound
+from leveret.names import Name
 from leveret.session.channel import Channel
 from leveret.session.commands.exchange import check_binding
 from leveret.session.commands.super_stream import declare_super, delete_super, is_super_name
@@ -59,13 +59,13 @@ def handle_queue(channel: Channel, method: Method) -> bool:
     return True
 
 
-def queue_name(channel: Channel, name: str) -> str:
+def queue_name(channel: Channel, name: Name) -> Name:
     """Return `name`, or for "" the queue declared last on the channel (behaviour 42).
 
     Raises: NotFound (404) when there was none.
     """
     if name:
-        return clean_name(name)
+        return name
     if not channel.last_queue:
         raise NotFound("no previously declared queue")
     return channel.last_queue
@@ -77,14 +77,14 @@ def _declare(channel: Channel, method: QueueDeclare) -> None:
         declare_replies(channel, method)
         return
     if method.queue:
-        _check_named(channel, clean_name(method.queue), method)
+        _check_named(channel, method.queue, method)
     makes_super = PARTITIONS in method.arguments and not method.passive
-    if method.queue and (makes_super or is_super_name(channel, clean_name(method.queue))):
-        declare_super(channel, clean_name(method.queue), method)
+    if method.queue and (makes_super or is_super_name(channel, method.queue)):
+        declare_super(channel, method.queue, method)
         return
     if method.passive:
         # Not the queue declared last, as in RabbitMQ: a passive declare asks for a name.
-        name = clean_name(method.queue)
+        name = method.queue
         queue = channel.vhost.queue(name, connection)
         queue.touch()
     else:
@@ -98,7 +98,7 @@ def _declare(channel: Channel, method: QueueDeclare) -> None:
         )
 
 
-def _check_named(channel: Channel, name: str, method: QueueDeclare) -> None:
+def _check_named(channel: Channel, name: Name, method: QueueDeclare) -> None:
     """Check that the user may hear whether there is a queue, or a super stream, of that name.
 
     Raises: AccessRefused (403), in the same words whichever there is.
@@ -119,7 +119,7 @@ def _declare_active(channel: Channel, method: QueueDeclare) -> Queue:
     vhost = channel.vhost
     before = len(vhost.queues)
     if method.queue:
-        _check_declare(channel, clean_name(method.queue), method)
+        _check_declare(channel, method.queue, method)
         queue = vhost.declare_queue(
             connection,
             method.queue,
@@ -130,7 +130,7 @@ def _declare_active(channel: Channel, method: QueueDeclare) -> Queue:
         )
     else:
         token = connection.tokens.token()
-        _check_declare(channel, f"amq.gen-{token}", method)
+        _check_declare(channel, Name(f"amq.gen-{token}"), method)
         queue = vhost.declare_named_by_server(
             connection,
             token,
@@ -147,7 +147,7 @@ def _declare_active(channel: Channel, method: QueueDeclare) -> Queue:
     return queue
 
 
-def _check_declare(channel: Channel, name: str, method: QueueDeclare) -> None:
+def _check_declare(channel: Channel, name: Name, method: QueueDeclare) -> None:
     """Check that the queue may be declared, and a new one may dead-letter (behaviour 46).
 
     Raises: AccessRefused (403).
@@ -161,16 +161,16 @@ def _check_declare(channel: Channel, name: str, method: QueueDeclare) -> None:
     dead_letters = method.arguments.get("x-dead-letter-exchange")
     if isinstance(dead_letters, str) and name not in vhost.queues:
         access.read("queue", name)
-        access.write("exchange", dead_letters)
+        access.write("exchange", Name(dead_letters))
         key = method.arguments.get("x-dead-letter-routing-key")
-        check_way(channel, dead_letters, key if isinstance(key, str) else None)
+        check_way(channel, Name(dead_letters), key if isinstance(key, str) else None)
 
 
 def _bind(channel: Channel, method: QueueBind) -> None:
     name = queue_name(channel, method.queue)
     key = method.routing_key
     if not method.queue and not key:
-        key = name
+        key = str(name)
     check_binding(channel, "queue", name, method.exchange, key)
     channel.vhost.bind(method.exchange, name, True, key, method.arguments, channel.connection)
     if not method.no_wait:

@@ -23,17 +23,18 @@ from leveret.broker.super_stream import (
     waiting_in,
 )
 from leveret.errors import PreconditionFailed
+from leveret.names import Name
 from leveret.session.channel import Channel
 from leveret.wire.methods import QueueDeclare, QueueDeclareOk
 
 
-def is_super_name(channel: Channel, name: str) -> bool:
+def is_super_name(channel: Channel, name: Name) -> bool:
     """Tell whether a name is that of a super stream, and of no queue."""
     vhost = channel.vhost
     return name not in vhost.queues and find_super_stream(vhost, name) is not None
 
 
-def declare_super(channel: Channel, name: str, method: QueueDeclare) -> None:
+def declare_super(channel: Channel, name: Name, method: QueueDeclare) -> None:
     """Declare a super stream, or (passive) say what it holds.
 
     Raises: AccessRefused (403); PreconditionFailed (406).
@@ -56,7 +57,7 @@ def declare_super(channel: Channel, name: str, method: QueueDeclare) -> None:
     )
 
 
-def _check_declare(channel: Channel, name: str, method: QueueDeclare) -> None:
+def _check_declare(channel: Channel, name: Name, method: QueueDeclare) -> None:
     """Check that the parts may be declared and bound.
 
     Raises: AccessRefused (403); PreconditionFailed (406).
@@ -70,7 +71,7 @@ def _check_declare(channel: Channel, name: str, method: QueueDeclare) -> None:
     check_declare_access(access, name, partition_count(method.arguments, where))
 
 
-def delete_super(channel: Channel, name: str, if_unused: bool, if_empty: bool) -> i64:
+def delete_super(channel: Channel, name: Name, if_unused: bool, if_empty: bool) -> i64:
     """Delete a super stream; return how many messages it held.
 
     Raises: AccessRefused (403); PreconditionFailed (406) when in use or not empty.
@@ -79,7 +80,7 @@ def delete_super(channel: Channel, name: str, if_unused: bool, if_empty: bool) -
     return delete_super_stream(channel.vhost, name, if_unused, if_empty)
 
 
-def read_super(channel: Channel, name: str) -> Queue:
+def read_super(channel: Channel, name: Name) -> Queue:
     """Return what a consumer of all partitions is subscribed to.  Raises: AccessRefused (403)."""
     reading = SuperReading(channel.connection.turn, name, _streams(channel, name))
     for asked in reading.names():
@@ -87,6 +88,6 @@ def read_super(channel: Channel, name: str) -> Queue:
     return reading
 
 
-def _streams(channel: Channel, name: str) -> list[Stream]:
+def _streams(channel: Channel, name: Name) -> list[Stream]:
     exchange = find_super_stream(channel.vhost, name)
     return [] if exchange is None else partitions_of(channel.vhost, exchange)

@@ -13,6 +13,7 @@ from leveret.broker.vhost import DUPLICATE, REJECTED
 from leveret.errors import PreconditionFailed
 from leveret.limits import TX_BYTES_MAX
 from leveret.message import Message
+from leveret.names import Name
 from leveret.session.channel import CONFIRM, REJECT, TX, Channel, TxPublish
 from leveret.session.immediate import hand_out
 from leveret.session.route import give_back
@@ -109,7 +110,7 @@ def _judge_again(channel: Channel, publish: TxPublish) -> None:
     address = message.address
     still_allowed(
         channel,
-        address.exchange.decode("utf-8", "surrogateescape"),
+        Name(address.exchange.decode("utf-8", "surrogateescape")),
         address.routing_key.decode("utf-8", "surrogateescape"),
         copies_of(message),
     )
@@ -117,7 +118,7 @@ def _judge_again(channel: Channel, publish: TxPublish) -> None:
         staged = read_staged(message.properties)
         still_allowed(
             channel,
-            staged.exchange.decode("utf-8", "surrogateescape"),
+            Name(staged.exchange.decode("utf-8", "surrogateescape")),
             staged.routing_key.decode("utf-8", "surrogateescape"),
             copies_of(message),
         )

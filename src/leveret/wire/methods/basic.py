@@ -9,6 +9,7 @@ from typing import ClassVar, final
 
 from mypy_extensions import i64
 
+from leveret.names import Name
 from leveret.wire.buffer import BytesWriter, write_i64_be
 from leveret.wire.fields import FieldReader
 from leveret.wire.method import Method
@@ -85,7 +86,7 @@ class BasicConsume(Method):
         no_wait: bool = False,
         arguments: dict[str, object] | None = None,
     ) -> None:
-        self.queue = queue
+        self.queue = Name(queue)
         self.consumer_tag = consumer_tag
         self.no_local = no_local
         self.no_ack = no_ack
@@ -188,7 +189,7 @@ class BasicPublish(Method):
         mandatory: bool = False,
         immediate: bool = False,
     ) -> None:
-        self.exchange = exchange
+        self.exchange = Name(exchange)
         self.routing_key = routing_key
         self.mandatory = mandatory
         self.immediate = immediate
@@ -283,7 +284,7 @@ class BasicGet(Method):
     FIELDS: ClassVar[tuple[str, ...]] = ("queue", "no_ack")
 
     def __init__(self, queue: str = "", no_ack: bool = False) -> None:
-        self.queue = queue
+        self.queue = Name(queue)
         self.no_ack = no_ack
 
     def write(self, w: BytesWriter) -> None:
@@ -486,7 +487,7 @@ def _read_qos(fields: FieldReader) -> BasicQos:
 def _read_consume(fields: FieldReader) -> BasicConsume:
     """Read the arguments of basic.consume."""
     fields.step(2)  # reserved
-    queue = fields.shortstr()
+    queue = fields.name()
     consumer_tag = fields.shortstr()
     bits = fields.octet()
     arguments = fields.table()
@@ -523,7 +524,7 @@ def _read_cancel_ok(fields: FieldReader) -> BasicCancelOk:
 def _read_publish(fields: FieldReader) -> BasicPublish:
     """Read the arguments of basic.publish."""
     fields.step(2)  # reserved
-    exchange = fields.shortstr()
+    exchange = fields.name()
     routing_key = fields.shortstr()
     bits = fields.octet()
     return BasicPublish(
@@ -567,7 +568,7 @@ def _read_deliver(fields: FieldReader) -> BasicDeliver:
 def _read_get(fields: FieldReader) -> BasicGet:
     """Read the arguments of basic.get."""
     fields.step(2)  # reserved
-    queue = fields.shortstr()
+    queue = fields.name()
     bits = fields.octet()
     return BasicGet(queue=queue, no_ack=bits & 1 != 0)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from mypy_extensions import i64
 
-from leveret.errors import FrameError, HardError, NotImplementedFault
+from leveret.errors import AmqpError, FrameError, NotImplementedFault
 from leveret.wire.buffer import read_i16_be
 from leveret.wire.fields import FieldReader
 from leveret.wire.method import Method
@@ -26,7 +26,8 @@ def decode_method(payload: bytes, start: i64, end: i64) -> Method:
 
     Raises: NotImplementedFault (540) for a class or method that AMQP does not have, SyntaxFault
     (502) for arguments that end early, go on too long or hold no legal value, FrameError (501) for
-    a name that is not UTF-8 or a payload without ids.  The error names class and method.
+    a name that is not UTF-8 or a payload without ids, PreconditionFailed (406) for a name of line
+    ends alone.  The error names class and method.
     """
     if end - start < 4:
         raise FrameError("a method frame has no room for its class and method")
@@ -37,7 +38,7 @@ def decode_method(payload: bytes, start: i64, end: i64) -> Method:
         method = _read(class_id, method_id, fields)
         if method is not None:
             fields.finish()
-    except HardError as error:
+    except AmqpError as error:
         error.class_id = class_id
         error.method_id = method_id
         raise

@@ -9,6 +9,7 @@ from typing import ClassVar, final
 
 from mypy_extensions import i64
 
+from leveret.names import Name, clean_argument
 from leveret.wire.buffer import BytesWriter
 from leveret.wire.fields import FieldReader
 from leveret.wire.method import Method
@@ -47,7 +48,7 @@ class ExchangeDeclare(Method):
         no_wait: bool = False,
         arguments: dict[str, object] | None = None,
     ) -> None:
-        self.exchange = exchange
+        self.exchange = Name(exchange)
         self.type = type
         self.passive = passive
         self.durable = durable
@@ -98,7 +99,7 @@ class ExchangeDelete(Method):
     FIELDS: ClassVar[tuple[str, ...]] = ("exchange", "if_unused", "no_wait")
 
     def __init__(self, exchange: str = "", if_unused: bool = False, no_wait: bool = False) -> None:
-        self.exchange = exchange
+        self.exchange = Name(exchange)
         self.if_unused = if_unused
         self.no_wait = no_wait
 
@@ -149,8 +150,8 @@ class ExchangeBind(Method):
         no_wait: bool = False,
         arguments: dict[str, object] | None = None,
     ) -> None:
-        self.destination = destination
-        self.source = source
+        self.destination = Name(destination)
+        self.source = Name(source)
         self.routing_key = routing_key
         self.no_wait = no_wait
         self.arguments: dict[str, object] = {} if arguments is None else arguments
@@ -205,8 +206,8 @@ class ExchangeUnbind(Method):
         no_wait: bool = False,
         arguments: dict[str, object] | None = None,
     ) -> None:
-        self.destination = destination
-        self.source = source
+        self.destination = Name(destination)
+        self.source = Name(source)
         self.routing_key = routing_key
         self.no_wait = no_wait
         self.arguments: dict[str, object] = {} if arguments is None else arguments
@@ -239,10 +240,11 @@ class ExchangeUnbindOk(Method):
 def _read_declare(fields: FieldReader) -> ExchangeDeclare:
     """Read the arguments of exchange.declare."""
     fields.step(2)  # reserved
-    exchange = fields.shortstr()
+    exchange = fields.name()
     type_ = fields.shortstr()
     bits = fields.octet()
     arguments = fields.table()
+    clean_argument(arguments, "alternate-exchange")
     return ExchangeDeclare(
         exchange=exchange,
         type=type_,
@@ -258,7 +260,7 @@ def _read_declare(fields: FieldReader) -> ExchangeDeclare:
 def _read_delete(fields: FieldReader) -> ExchangeDelete:
     """Read the arguments of exchange.delete."""
     fields.step(2)  # reserved
-    exchange = fields.shortstr()
+    exchange = fields.name()
     bits = fields.octet()
     return ExchangeDelete(exchange=exchange, if_unused=bits & 1 != 0, no_wait=bits & 2 != 0)
 
@@ -266,8 +268,8 @@ def _read_delete(fields: FieldReader) -> ExchangeDelete:
 def _read_bind(fields: FieldReader) -> ExchangeBind:
     """Read the arguments of exchange.bind."""
     fields.step(2)  # reserved
-    destination = fields.shortstr()
-    source = fields.shortstr()
+    destination = fields.name()
+    source = fields.name()
     routing_key = fields.shortstr()
     bits = fields.octet()
     arguments = fields.table()
@@ -283,8 +285,8 @@ def _read_bind(fields: FieldReader) -> ExchangeBind:
 def _read_unbind(fields: FieldReader) -> ExchangeUnbind:
     """Read the arguments of exchange.unbind."""
     fields.step(2)  # reserved
-    destination = fields.shortstr()
-    source = fields.shortstr()
+    destination = fields.name()
+    source = fields.name()
     routing_key = fields.shortstr()
     bits = fields.octet()
     arguments = fields.table()

@@ -9,6 +9,7 @@ from typing import ClassVar, final
 
 from mypy_extensions import i64
 
+from leveret.names import Name, clean_argument
 from leveret.wire.buffer import BytesWriter
 from leveret.wire.fields import FieldReader
 from leveret.wire.method import Method
@@ -45,7 +46,7 @@ class QueueDeclare(Method):
         no_wait: bool = False,
         arguments: dict[str, object] | None = None,
     ) -> None:
-        self.queue = queue
+        self.queue = Name(queue)
         self.passive = passive
         self.durable = durable
         self.exclusive = exclusive
@@ -110,8 +111,8 @@ class QueueBind(Method):
         no_wait: bool = False,
         arguments: dict[str, object] | None = None,
     ) -> None:
-        self.queue = queue
-        self.exchange = exchange
+        self.queue = Name(queue)
+        self.exchange = Name(exchange)
         self.routing_key = routing_key
         self.no_wait = no_wait
         self.arguments: dict[str, object] = {} if arguments is None else arguments
@@ -153,7 +154,7 @@ class QueuePurge(Method):
     FIELDS: ClassVar[tuple[str, ...]] = ("queue", "no_wait")
 
     def __init__(self, queue: str = "", no_wait: bool = False) -> None:
-        self.queue = queue
+        self.queue = Name(queue)
         self.no_wait = no_wait
 
     def write(self, w: BytesWriter) -> None:
@@ -201,7 +202,7 @@ class QueueDelete(Method):
         if_empty: bool = False,
         no_wait: bool = False,
     ) -> None:
-        self.queue = queue
+        self.queue = Name(queue)
         self.if_unused = if_unused
         self.if_empty = if_empty
         self.no_wait = no_wait
@@ -253,8 +254,8 @@ class QueueUnbind(Method):
         routing_key: str = "",
         arguments: dict[str, object] | None = None,
     ) -> None:
-        self.queue = queue
-        self.exchange = exchange
+        self.queue = Name(queue)
+        self.exchange = Name(exchange)
         self.routing_key = routing_key
         self.arguments: dict[str, object] = {} if arguments is None else arguments
 
@@ -285,9 +286,10 @@ class QueueUnbindOk(Method):
 def _read_declare(fields: FieldReader) -> QueueDeclare:
     """Read the arguments of queue.declare."""
     fields.step(2)  # reserved
-    queue = fields.shortstr()
+    queue = fields.name()
     bits = fields.octet()
     arguments = fields.table()
+    clean_argument(arguments, "x-dead-letter-exchange")
     return QueueDeclare(
         queue=queue,
         passive=bits & 1 != 0,
@@ -310,8 +312,8 @@ def _read_declare_ok(fields: FieldReader) -> QueueDeclareOk:
 def _read_bind(fields: FieldReader) -> QueueBind:
     """Read the arguments of queue.bind."""
     fields.step(2)  # reserved
-    queue = fields.shortstr()
-    exchange = fields.shortstr()
+    queue = fields.name()
+    exchange = fields.name()
     routing_key = fields.shortstr()
     bits = fields.octet()
     arguments = fields.table()
@@ -327,7 +329,7 @@ def _read_bind(fields: FieldReader) -> QueueBind:
 def _read_purge(fields: FieldReader) -> QueuePurge:
     """Read the arguments of queue.purge."""
     fields.step(2)  # reserved
-    queue = fields.shortstr()
+    queue = fields.name()
     bits = fields.octet()
     return QueuePurge(queue=queue, no_wait=bits & 1 != 0)
 
@@ -341,7 +343,7 @@ def _read_purge_ok(fields: FieldReader) -> QueuePurgeOk:
 def _read_delete(fields: FieldReader) -> QueueDelete:
     """Read the arguments of queue.delete."""
     fields.step(2)  # reserved
-    queue = fields.shortstr()
+    queue = fields.name()
     bits = fields.octet()
     return QueueDelete(
         queue=queue,
@@ -360,8 +362,8 @@ def _read_delete_ok(fields: FieldReader) -> QueueDeleteOk:
 def _read_unbind(fields: FieldReader) -> QueueUnbind:
     """Read the arguments of queue.unbind."""
     fields.step(2)  # reserved
-    queue = fields.shortstr()
-    exchange = fields.shortstr()
+    queue = fields.name()
+    exchange = fields.name()
     routing_key = fields.shortstr()
     arguments = fields.table()
     return QueueUnbind(queue=queue, exchange=exchange, routing_key=routing_key, arguments=arguments)
