@@ -24,6 +24,7 @@ from core import Node, held
 from hostile_commands import Case, run_command
 from hostile_methods import COMMIT_KEY
 from hostile_requests import Request
+from leveret.app import SystemClock
 from leveret.broker.classic import ClassicQueue
 from leveret.broker.definitions import export_definitions
 from leveret.broker.definitions_import import import_definitions
@@ -35,11 +36,14 @@ from leveret.cli import exits
 from leveret.errors import NotFound
 from leveret.management.chunk_source import ChunkSource
 from leveret.management.definitions import read_definitions, write_definitions
+from leveret.management.doors import Doors
 from leveret.management.keeper import Keeper
 from leveret.management.listener import UnixListener
 from leveret.management.operator import Operator
 from leveret.management.tcp_listener import TcpListener
 from leveret.names import Name
+from leveret.server.acceptor import accepting
+from leveret.session.admission import Admission
 from leveret.session.settings import RABBITMQ_VERSION
 from leveret.store.disks.recording import RecordingDisk
 from leveret.store.segments import ChunkRef, read_if_readable
@@ -300,8 +304,11 @@ class HostileNode:
         chunks = ChunkSource(part)
         keeper = Keeper(judged, lambda _address: True, ("guest",), 0)
         socket = self._directory / "management.sock"
-        unix = UnixListener(socket, node.broker, operator, chunks, self._said)
-        tcp = TcpListener("127.0.0.1", 0, node.broker, operator, chunks, keeper, self._said)
+        whole = Admission(1000)
+        doors = Doors(accepting(self._said), whole, SystemClock())
+        broker = node.broker
+        unix = UnixListener(socket, broker, operator, chunks, doors, self._said)
+        tcp = TcpListener("127.0.0.1", 0, broker, operator, chunks, doors, keeper, self._said)
         unix.start()
         tcp.start()
         self.unix, self.tcp = Wire(path=socket), Wire(port=tcp.port)

@@ -36,20 +36,27 @@ from leveret.broker.vhost_state import StreamIds
 from leveret.clock import TICK_MS, Clock, LivedClock
 from leveret.config import Settings
 from leveret.errors import PreconditionFailed
+from leveret.limits import STORE_FILES_MAX
 from leveret.management.chunk_source import ChunkSource
 from leveret.management.definitions import read_definitions
+from leveret.management.doors import Doors
 from leveret.management.keeper import Keeper
 from leveret.management.listeners import HttpListeners
 from leveret.management.operator import Operator
+from leveret.server import descriptors
+from leveret.server.acceptor import accepting
 from leveret.server.amqp import is_loopback
 from leveret.server.authentication import PasswordAuthenticator, hash_argon2
 from leveret.server.chunk_files import ChunkFiles
+from leveret.server.descriptors import TooFewDescriptors
 from leveret.server.listener import AmqpListener
 from leveret.server.log import make_log
+from leveret.server.quiet import Quiet
 from leveret.server.reclaim import Reclaim
 from leveret.server.runner import DiskThreads, Runner
 from leveret.server.space import Space
 from leveret.server.start_progress import StartProgress
+from leveret.session.admission import Admission
 from leveret.session.connection import Connection
 from leveret.session.settings import SessionSettings, Tokens
 from leveret.store.ballast import Ballast
@@ -151,12 +158,14 @@ class Node:
         self._on_failure = on_failure
         self.log = make_log(settings.log_level, settings.log_format)
         self.clock = LivedClock(SystemClock())
+        self._quiet = Quiet(self.clock)
         self.broker = Broker(Journal(), settings.memory_bytes_max, RandomStreamIds())
         self.broker.disk_free_bytes_min = settings.disk_free_bytes_min
         self.failure: StorageFailure | None = None
         #: What nobody expected, and stopped the broker.
         self.bug: BaseException | None = None
         self._real_disk = RealDisk(str(settings.data_dir))
+        self._real_disk.spare(STORE_FILES_MAX)
         self._disk = self.disk(self._real_disk)
         self._chunks = ChunkFiles(self._disk)
         self._stopping = asyncio.Event()
@@ -190,7 +199,7 @@ class Node:
         """Recover and listen.
 
         Raises: StorageFailure when the data directory cannot be used; BadDefinitions;
-        CannotListen.
+        CannotListen; TooFewDescriptors.
         """
         settings = self.settings
         loop = asyncio.get_running_loop()
@@ -226,6 +235,7 @@ class Node:
             raise self.bug
         self._started = True
         self._space.judge()
+        self.admission = Admission(self._places())
         self._http = self._start_http()
         self._listener = AmqpListener(
             self.runner,
@@ -233,7 +243,9 @@ class Node:
             self._session_settings(),
             self.authenticator,
             SystemTokens(),
+            self.admission,
             self._log_connection,
+            self._say,
         )
         self.port = await self._listen()
         self._http.start_unix(settings.management_socket)
@@ -243,6 +255,13 @@ class Node:
         gc.set_threshold(GC_THRESHOLD, 20, 100)
         gc.collect()
         gc.freeze()
+
+    def _places(self) -> int:
+        """Return how many connections there is room for.  Raises: TooFewDescriptors."""
+        room = descriptors.connections_max()
+        if warning := descriptors.warning(room):
+            self.log.warning(warning)
+        return room
 
     async def _listen(self) -> int:
         """Listen for AMQP; return the port.  Raises: CannotListen."""
@@ -266,11 +285,11 @@ class Node:
             lambda: self._hold_files(True),
             lambda: self._hold_files(False).cancel(),
             self._broken,
+            self._counts,
         )
         chunks = ChunkSource(self.runner.read_part)
-        listeners = HttpListeners(
-            self.broker, operator, chunks, lambda level, text: getattr(self.log, level)(text)
-        )
+        doors = Doors(accepting(self._say), self.admission, self.clock)
+        listeners = HttpListeners(self.broker, operator, chunks, doors, self._say)
         if settings.http:
             delay_ms = settings.login_failure_delay_ms
             judge = self.authenticator.judge
@@ -531,8 +550,29 @@ class Node:
         else:
             self._failed(full)
 
+    def _counts(self) -> dict[str, int]:
+        """Return the counts of descriptors and connections, by RabbitMQ's names if it has any."""
+        return {
+            "fd_used": descriptors.used(),
+            "fd_total": descriptors.limit(),
+            "sockets_used": len(self.admission.guests),
+            "sockets_total": int(self.admission.limit),
+            "connections_expelled": int(self.admission.expelled + self._http.expelled),
+            "connections_refused": int(self.admission.refused + self._http.refused),
+            "log_lines_omitted": self._quiet.omitted,
+        }
+
+    def _say(self, level: str, text: str) -> None:
+        """Log what a listener has to tell; warnings are of strangers, who may be many."""
+        said = self._quiet.judge(text) if level == "warning" else text
+        if said is not None:
+            getattr(self.log, level)(said)
+
     def _log_connection(self, level: str, connection: Connection, text: str) -> None:
-        getattr(self.log, level)(text, connection=connection.name)
+        # Who has entered no vhost is a stranger.
+        said = self._quiet.judge(text) if connection.vhost is None else text
+        if said is not None:
+            getattr(self.log, level)(said, connection=connection.name)
 
     def _hold_files(self, on: bool) -> asyncio.Future[None]:
         """Keep all files of checkpoints, or let go of them; in the thread that removes them."""
@@ -542,6 +582,7 @@ class Node:
         while True:
             await asyncio.sleep(TICK_MS / 1000)
             self.runner.tick()
+            self._real_disk.spare(STORE_FILES_MAX)
             self._space.look(self._threads.sync, self.runner.run)
             if not self.runner.in_checkpoint and self._space.wants_checkpoint():
                 self._checkpoint_wanted = True
@@ -703,7 +744,7 @@ async def _serve_until_stopped(node: Node) -> int:
     except StorageFailure as failure:
         node.log.critical("the broker cannot start", reason=_of_data(settings, failure))
         return 1
-    except (BadDefinitions, CannotListen) as error:
+    except (BadDefinitions, CannotListen, TooFewDescriptors) as error:
         node.log.critical("the broker cannot start", reason=str(error))
         return 1
     loop = asyncio.get_running_loop()
@@ -742,6 +783,7 @@ def run(settings: Settings, make_node: type[Node] = Node) -> int:
     be loaded, `INTERNAL_ERROR` what nobody expected.  `make_node` makes the broker.
     """
     os.umask(0o077)
+    descriptors.raise_limit()
     _map_large_blocks()
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
     return _run(_serve(settings, make_node), settings.uvloop)

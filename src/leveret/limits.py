@@ -81,8 +81,21 @@ ASSEMBLING_BYTES_MAX: Final = 512 * 1024 * 1024
 #: still fill, but not more than the watermark again; beyond it their connections end (506).
 OVERFULL_BYTES_MAX: Final = 512 * 1024 * 1024
 
-#: Connections open at once, logged in or not; one more is dropped.
+#: Connections open at once, logged in or not, but no more than the system gives descriptors for;
+#: one more takes the place of the oldest that has not logged in, or is dropped.
 CONNECTIONS_MAX: Final = 50_000
+
+#: Descriptors that are kept open for the store alone: so many files and directories it may open at
+#: once (a journal file, two files of chunks, a checkpoint's snapshot and segment, chunks that four
+#: threads read, the ballast, a directory that is synced), and half of them again.
+STORE_FILES_MAX: Final = 18
+
+#: Descriptors that no connection gets either: for what is loaded late, for sockets that were
+#: accepted and wait for a place, and for the connections of who operates the broker.
+DESCRIPTORS_SPARE: Final = 32
+
+#: Connections on the Unix socket for which there is a place when all others are taken.
+OPERATOR_CONNECTIONS: Final = 8
 
 #: Permissions that a connection remembers, by name; beyond it the memory starts afresh.
 ACCESS_CACHED_MAX: Final = 1024
@@ -371,6 +384,11 @@ HTTP_CONNECTIONS_MAX: Final = 1024
 #: of what was written to it; slower ones are cut off.
 HTTP_IDLE_SECONDS_MAX: Final = 60
 HTTP_STALL_SECONDS_MAX: Final = 60
+
+#: What a peer may send of a body that is refused before it came, and for how long, so that it
+#: hears the answer.
+HTTP_DISCARD_BYTES_MAX: Final = 65_536
+HTTP_DISCARD_SECONDS_MAX: Final = 1
 
 #: A request's body, and how long it may take to come.
 HTTP_BODY_BYTES_MAX: Final = 1024 * 1024

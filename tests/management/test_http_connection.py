@@ -11,7 +11,10 @@ from collections.abc import AsyncIterator
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
+from leveret.app import SystemClock
 from leveret.management.http_connection import HttpConnection, HttpConnections
+from leveret.server.acceptor import Acceptor
+from leveret.session.admission import Admission
 
 #: What no test waits for.
 LONG = 600.0
@@ -33,6 +36,7 @@ async def _told(request: web.Request, handler: Handler) -> web.StreamResponse:
     connection = request.protocol
     assert isinstance(connection, HttpConnection)
     connection.begun()
+    connection.recognised()
     try:
         return await handler(request)
     finally:
@@ -49,13 +53,15 @@ async def listening(
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
     await runner.setup()
     assert runner.server is not None
-    connections = HttpConnections(runner.server, connections_max, idle_seconds, stall_seconds)
-    loop = asyncio.get_running_loop()
-    server = await loop.create_server(connections, "127.0.0.1", 0)
+    connections = HttpConnections(
+        runner.server, Admission(connections_max), SystemClock(), idle_seconds, stall_seconds
+    )
+    sock = socket.create_server(("127.0.0.1", 0))
+    acceptor = Acceptor(sock, connections.admission, connections.make, lambda *_: None)
     try:
-        yield server.sockets[0].getsockname()[1], connections
+        yield sock.getsockname()[1], connections
     finally:
-        server.close()
+        acceptor.close()
         await runner.cleanup()
 
 
@@ -80,7 +86,7 @@ def test_who_says_nothing_is_cut_off() -> None:
                 writer.write(said)
                 assert await ended(reader) == b""
                 writer.close()
-            assert not connections.open
+            assert not connections.admission.guests
 
     asyncio.run(run())
 
@@ -118,7 +124,7 @@ def test_a_connection_that_asks_now_and_then_lives() -> None:
                 assert await reader.readuntil(b"hello")
                 answers += 1
             assert answers > 3
-            assert len(connections.open) == 1
+            assert len(connections.admission.guests) == 1
             assert await ended(reader) == b""
             writer.close()
 
@@ -136,7 +142,7 @@ def test_who_reads_nothing_is_cut_off() -> None:
                 poll.register(sock, select.POLLHUP | select.POLLERR)
                 [(_, happened)] = await asyncio.to_thread(poll.poll, 30_000)
                 assert happened & select.POLLERR
-            assert not connections.open
+            assert not connections.admission.guests
 
     asyncio.run(run())
 
@@ -155,28 +161,23 @@ def test_who_reads_is_served_however_long_it_takes() -> None:
     asyncio.run(run())
 
 
-def test_one_connection_too_many_is_dropped() -> None:
+def test_one_connection_too_many_takes_the_place_of_another() -> None:
+    """Of the one that has been idle for the longest."""
+
     async def run() -> None:
         async with listening(connections_max=2) as (port, connections):
             kept = [await dialled(port) for _ in range(2)]
-            for reader, writer in kept:
+            for reader, writer in kept[::-1]:
                 writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
                 assert await reader.readuntil(b"hello")
             reader, writer = await dialled(port)
-            assert await ended(reader) == b""
-            writer.close()
-            assert len(connections.open) == 2
-            kept[0][1].close()
-            # There is room again as soon as the broker has noticed.
-            answer = b""
-            async with asyncio.timeout(30):
-                while not answer:
-                    reader, writer = await dialled(port)
-                    with contextlib.suppress(ConnectionError):
-                        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-                        answer = await ended(reader)
-                    writer.close()
-            assert answer.endswith(b"hello")
-            kept[1][1].close()
+            writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            assert (await ended(reader)).endswith(b"hello")
+            assert await ended(kept[1][0]) == b""
+            kept[0][1].write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert await kept[0][0].readuntil(b"hello")
+            assert connections.admission.expelled == 1
+            for _, one in [*kept, (reader, writer)]:
+                one.close()
 
     asyncio.run(run())

@@ -90,7 +90,9 @@ def asked(node: Node, reads: Reads) -> tuple[bytes, http.client.HTTPMessage]:
     async def run() -> tuple[bytes, http.client.HTTPMessage]:
         hands: Any = (node.now, nothing, nothing, nothing, node.now, repr)
         operator = Operator(*hands)
-        runner = make_runner(node.broker, operator, ChunkSource(reads.read), lambda *_: None)
+        runner = make_runner(
+            node.broker, operator, ChunkSource(reads.read), node.clock, lambda *_: None
+        )
         await runner.setup()
         site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()

@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
+from leveret.clock import Clock
 from leveret.errors import AccessRefused, AmqpError, NotFound, PreconditionFailed
 from leveret.limits import HTTP_BODY_BYTES_MAX, HTTP_BODY_SECONDS_MAX
+from leveret.management.alarm import timeout
 from leveret.management.audit import change_of, sender_of
 from leveret.management.bodies import BODY_BYTES_MAX
 from leveret.management.chunk_source import ChunkSource
@@ -52,6 +54,7 @@ from leveret.management.routes import (
 from leveret.management.routes.shared import (
     BROKER,
     CHUNKS,
+    CLOCK,
     OPERATOR,
     error_response,
     json_response,
@@ -97,25 +100,38 @@ MODULES = (
 USERS_MODULES = (streams, stream_chunks, stream_consumers, publishers, sinks, super_streams)
 
 
-def make_runner(broker: Broker, operator: Operator, chunks: ChunkSource, log: Log) -> web.AppRunner:
+def make_runner(
+    broker: Broker, operator: Operator, chunks: ChunkSource, clock: Clock, log: Log
+) -> web.AppRunner:
     """Return the API for who operates a broker, ready to be set up."""
     app = web.Application(
-        middlewares=[_errors_as_json(log, names=True), _check_names], client_max_size=BODY_BYTES_MAX
+        middlewares=[_errors_as_json(log, names=True), _as_it_is, _check_names],
+        client_max_size=BODY_BYTES_MAX,
     )
-    return _runner(app, MODULES, broker, operator, chunks, False, log)
+    return _runner(app, MODULES, broker, operator, chunks, clock, False, log)
 
 
 def make_users_runner(
-    broker: Broker, operator: Operator, chunks: ChunkSource, gate: Gate, log: Log
+    broker: Broker,
+    operator: Operator,
+    chunks: ChunkSource,
+    gate: Gate,
+    clock: Clock,
+    log: Log,
 ) -> web.AppRunner:
     """Return the API for the users of a broker, ready to be set up."""
     app = web.Application(
-        middlewares=[_one_at_a_time, _errors_as_json(log), _through(gate), _check_names],
+        middlewares=[
+            _one_at_a_time,
+            _errors_as_json(log),
+            _through(gate, clock),
+            _check_names,
+        ],
         client_max_size=HTTP_BODY_BYTES_MAX,
     )
     app.on_response_prepare.append(_begin_answer)
     app.on_cleanup.append(partial(_close_gate, gate))
-    return _runner(app, USERS_MODULES, broker, operator, chunks, True, log)
+    return _runner(app, USERS_MODULES, broker, operator, chunks, clock, True, log)
 
 
 def _runner(
@@ -124,22 +140,27 @@ def _runner(
     broker: Broker,
     operator: Operator,
     chunks: ChunkSource,
-    cancels: bool,
+    clock: Clock,
+    users: bool,
     log: Log,
 ) -> web.AppRunner:
-    """Return what serves `app`; `cancels` ends a request when its client has gone."""
+    """Return what serves `app`; a request of `users` ends when its client has gone."""
     app[BROKER] = broker
     app[OPERATOR] = operator
     app[CHUNKS] = chunks
+    app[CLOCK] = clock
     for module in modules:
-        app.add_routes(module.ROUTES)
+        for route in module.ROUTES:
+            # Who is no operator is asked who he is before he is told to go on.
+            kwargs = {**route.kwargs, "expect_handler": _wait} if users else route.kwargs
+            app.add_routes([web.RouteDef(route.method, route.path, route.handler, kwargs)])
     return web.AppRunner(
         app,
         access_log=None,
         logger=make_logger(log),
         handle_signals=False,
         shutdown_timeout=_STOP_SECONDS,
-        handler_cancellation=cancels,
+        handler_cancellation=users,
     )
 
 
@@ -179,16 +200,21 @@ async def _one_at_a_time(request: web.Request, handler: Handler) -> web.StreamRe
         connection.ended()
 
 
-async def _visited(request: web.Request, visit: Visit, handler: Handler) -> web.StreamResponse:
+async def _visited(
+    request: web.Request, visit: Visit, handler: Handler, clock: Clock
+) -> web.StreamResponse:
     """Answer a request that was let in, as long as it may go on.
 
     Raises: Unauthorized (401), AccessRefused (403), NotFound (404) when its user's right went
     before the answer began; ConnectionError after that, and the connection ends.
     """
+    connection = request.protocol
+    assert isinstance(connection, HttpConnection)
+    connection.recognised()
+    if (refused := _compressed(request)) is not None:
+        return refused
     try:
-        if request.can_read_body:
-            async with asyncio.timeout(HTTP_BODY_SECONDS_MAX):
-                await request.read()
+        await _read_whole(request, clock)
         visit.ends = request.method in _READING
         return await handler(request)
     except asyncio.CancelledError:
@@ -203,7 +229,7 @@ async def _visited(request: web.Request, visit: Visit, handler: Handler) -> web.
         raise ConnectionResetError("the user's right to this answer went") from None
 
 
-def _through(gate: Gate) -> Middleware:
+def _through(gate: Gate, clock: Clock) -> Middleware:
     """Return the middleware that lets a broker's users in."""
 
     @web.middleware
@@ -211,18 +237,71 @@ def _through(gate: Gate) -> Middleware:
         try:
             visit = await gate.enter(request)
             try:
-                return await _visited(request, visit, handler)
+                return await _visited(request, visit, handler, clock)
             finally:
                 gate.left(visit)
         except Unauthorized as refused:
             body = {"error": "not_authorised", "reason": str(refused)}
-            return json_response(body, HTTPStatus.UNAUTHORIZED, CHALLENGE)
+            return _unread(request, json_response(body, HTTPStatus.UNAUTHORIZED, CHALLENGE))
         except AccessRefused as refused:
             return json_response({"error": "forbidden", "reason": refused.text}, 403)
+
+    return answer
+
+
+def _unread(request: web.Request, response: web.Response) -> web.Response:
+    """Have the connection end after an answer to a request whose body has not come whole."""
+    connection = request.protocol
+    if not request.content.is_eof() and isinstance(connection, HttpConnection):
+        connection.discard()
+        response.force_close()
+    return response
+
+
+async def _read_whole(request: web.Request, clock: Clock) -> None:
+    """Have a body come whole.  Raises: HTTPRequestTimeout (408): it does not come in time."""
+    if request.can_read_body:
+        await _go_on(request)
+        try:
+            async with timeout(clock, HTTP_BODY_SECONDS_MAX):
+                await request.read()
         except TimeoutError:
             raise web.HTTPRequestTimeout from None
 
-    return answer
+
+async def _wait(_request: web.Request) -> None:
+    """Let a client wait that asked whether it may send its body (RFC 9110, section 10.1.1)."""
+
+
+async def _go_on(request: web.Request) -> None:
+    """Tell such a client to send it.  Raises: HTTPExpectationFailed (417) if it expects more."""
+    expected = request.headers.get("Expect", "").lower()
+    if expected not in ("", "100-continue"):
+        raise web.HTTPExpectationFailed
+    if expected and not request.content.is_eof():
+        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        # It is no part of the answer.
+        request.writer.output_size = 0
+
+
+def _compressed(request: web.Request) -> web.Response | None:
+    """Refuse a body that is compressed: RabbitMQ takes none either, and its clients send none."""
+    coding = request.headers.get("Content-Encoding", "identity").strip().lower()
+    if coding in ("", "identity"):
+        return None
+    body = {
+        "error": "unsupported_media_type",
+        "reason": "send the body as it is: no Content-Encoding is taken",
+    }
+    headers = {"Accept-Encoding": "identity"}
+    return _unread(request, json_response(body, HTTPStatus.UNSUPPORTED_MEDIA_TYPE, headers))
+
+
+@web.middleware
+async def _as_it_is(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Take no body that is compressed."""
+    refused = _compressed(request)
+    return refused if refused is not None else await handler(request)
 
 
 def _errors_as_json(log: Log, *, names: bool = False) -> Middleware:

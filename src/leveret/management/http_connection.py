@@ -1,7 +1,9 @@
 """One HTTP connection on TCP, whose peer may be slow or hostile.
 
 It ends when no request comes whole in time (which a peer can delay a byte at a time), when a peer
-does not read what was written to it, and at once where there are too many.  Loads the framework.
+does not read what was written to it, and for another one where there are too many.  No body is ever
+inflated here: a kilobyte could become a gigabyte before anybody knows who sent it.  Loads the
+framework.
 """
 
 from __future__ import annotations
@@ -13,8 +15,16 @@ from typing import Final
 
 from aiohttp import web
 
-from leveret.limits import HTTP_CONNECTIONS_MAX, HTTP_IDLE_SECONDS_MAX, HTTP_STALL_SECONDS_MAX
+from leveret.clock import Clock
+from leveret.limits import (
+    HTTP_DISCARD_BYTES_MAX,
+    HTTP_DISCARD_SECONDS_MAX,
+    HTTP_IDLE_SECONDS_MAX,
+    HTTP_STALL_SECONDS_MAX,
+)
+from leveret.management.alarm import Alarm
 from leveret.management.http_log import Log, make_logger
+from leveret.session.admission import Admission, Guest
 from leveret.wire.buffer import BytesWriter
 from leveret.wire.frames import write_method
 from leveret.wire.methods.connection import ConnectionClose
@@ -37,7 +47,8 @@ class HttpConnections:
     def __init__(
         self,
         server: web.Server,
-        connections_max: int = HTTP_CONNECTIONS_MAX,
+        admission: Admission,
+        clock: Clock,
         idle_seconds: float = HTTP_IDLE_SECONDS_MAX,
         stall_seconds: float = HTTP_STALL_SECONDS_MAX,
         log: Log = lambda _level, _text: None,
@@ -45,46 +56,53 @@ class HttpConnections:
         self.server = server
         self.log = log
         self.logger = make_logger(log)
-        self.connections_max = connections_max
+        self.admission = admission
+        self.clock = clock
         self.idle_seconds = idle_seconds
         self.stall_seconds = stall_seconds
-        self.open: set[HttpConnection] = set()
 
-    def __call__(self) -> HttpConnection:
-        """Return the protocol of a new connection."""
-        return HttpConnection(self)
+    def make(self, network: str) -> tuple[HttpConnection, Guest]:
+        """Return the protocol of a new connection, and the guest that it is."""
+        connection = HttpConnection(self, network)
+        return connection, connection.guest
 
 
 class HttpConnection(web.RequestHandler):
     """One connection; at any time one alarm runs, or none."""
 
-    def __init__(self, connections: HttpConnections) -> None:
+    def __init__(self, connections: HttpConnections, network: str) -> None:
         super().__init__(
             connections.server,
             loop=asyncio.get_running_loop(),
             logger=connections.logger,
-            keepalive_timeout=connections.idle_seconds,
+            # Who is idle for too long is cut off here, by a clock that knows of pauses.
+            keepalive_timeout=2 * connections.idle_seconds + 3600,
+            lingering_time=HTTP_DISCARD_SECONDS_MAX,
+            auto_decompress=False,
             access_log=None,  # type: ignore[arg-type]  # None logs nothing
         )
         self._connections = connections
+        self.guest = Guest(network, self._expel)
+        self._expelled = False
         self._first = True
-        self._idle: asyncio.TimerHandle | None = None
-        self._stall: asyncio.TimerHandle | None = None
+        #: What the peer may still send of a body that nobody wants; None where none is thrown away.
+        self._discards: int | None = None
+        self._idle: Alarm | None = None
+        self._stall: Alarm | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take the connection, unless there are too many."""
+        """Take the connection, unless another one got its place already."""
         super().connection_made(transport)
-        self._connections.open.add(self)
-        if len(self._connections.open) > self._connections.connections_max:
+        if self._expelled:
             self._abort()
         else:
             self.ended()
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Forget it."""
-        self._connections.open.discard(self)
-        self.begun()
+        self._quiet()
         self._reads()
+        self._connections.admission.leave(self.guest)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -96,7 +114,20 @@ class HttpConnection(web.RequestHandler):
                 self.transport.write(_wrong_port())
                 self.transport.close()
                 return
+        if self._discards is not None:
+            self._discards -= len(data)
+            if self._discards < 0:
+                self._abort()
+                return
         super().data_received(data)
+
+    def discard(self) -> None:
+        """Let the peer send a little more of a body that is not wanted, so that it hears why."""
+        self._discards = HTTP_DISCARD_BYTES_MAX
+
+    def recognised(self) -> None:
+        """Hear that the request at hand is of somebody who may log in."""
+        self._connections.admission.recognise(self.guest)
 
     def _stranger(self, transport: asyncio.BaseTransport) -> str:
         peer = transport.get_extra_info("peername") or ("unknown", 0)
@@ -105,22 +136,27 @@ class HttpConnection(web.RequestHandler):
 
     def begun(self) -> None:
         """Hear that a whole request is at hand."""
+        self._quiet()
+        self._connections.admission.work(self.guest)
+
+    def _quiet(self) -> None:
         if self._idle is not None:
             self._idle.cancel()
             self._idle = None
 
     def ended(self) -> None:
         """Hear that the request at hand is answered; the next one is waited for."""
-        self.begun()
-        loop = asyncio.get_running_loop()
-        self._idle = loop.call_later(self._connections.idle_seconds, self._abort)
+        self._quiet()
+        connections = self._connections
+        connections.admission.rest(self.guest)
+        self._idle = Alarm(connections.clock, connections.idle_seconds, self._abort)
 
     def pause_writing(self) -> None:
         """Hear that the peer does not read."""
         super().pause_writing()
-        loop = asyncio.get_running_loop()
         self._reads()
-        self._stall = loop.call_later(self._connections.stall_seconds, self._abort)
+        connections = self._connections
+        self._stall = Alarm(connections.clock, connections.stall_seconds, self._abort)
 
     def resume_writing(self) -> None:
         """Hear that it reads again."""
@@ -132,6 +168,11 @@ class HttpConnection(web.RequestHandler):
             self._stall.cancel()
             self._stall = None
 
+    def _expel(self) -> None:
+        """Leave the place to another connection."""
+        self._expelled = True
+        self._abort()
+
     def _abort(self) -> None:
         """Drop the connection with what waits in it, also in the kernel's buffer."""
         if self.transport is None:
@@ -141,3 +182,37 @@ class HttpConnection(web.RequestHandler):
             # Else the kernel would keep what the peer does not read for a quarter of an hour.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         self.transport.abort()
+
+
+class OperatorConnections:
+    """The connections of the listener on the Unix socket, which only the operator can reach."""
+
+    def __init__(self, server: web.Server, admission: Admission, log: Log) -> None:
+        self.server = server
+        self.admission = admission
+        self.logger = make_logger(log)
+
+    def make(self, network: str) -> tuple[OperatorConnection, Guest]:
+        """Return the protocol of a new connection, and the guest that it is."""
+        connection = OperatorConnection(self, network)
+        return connection, connection.guest
+
+
+class OperatorConnection(web.RequestHandler):
+    """One connection of who operates the broker: he may take his time."""
+
+    def __init__(self, connections: OperatorConnections, network: str) -> None:
+        super().__init__(
+            connections.server,
+            loop=asyncio.get_running_loop(),
+            logger=connections.logger,
+            auto_decompress=False,
+            access_log=None,  # type: ignore[arg-type]  # None logs nothing
+        )
+        self._admission = connections.admission
+        self.guest = Guest(network, self.force_close)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Give the place back."""
+        self._admission.leave(self.guest)
+        super().connection_lost(exc)

@@ -18,9 +18,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from leveret.limits import HTTP_CONNECTIONS_MAX, OPERATOR_CONNECTIONS
 from leveret.management.chunk_source import ChunkSource
+from leveret.management.doors import Doors, Make
 from leveret.management.operator import Operator
 from leveret.management.unix_socket import listen
+from leveret.session.admission import Admission
 
 if TYPE_CHECKING:
     from aiohttp.web import AppRunner
@@ -34,7 +37,20 @@ Log = Callable[[str, str], None]
 class HttpListener(ABC):
     """The HTTP API of one broker on some sockets; for the loop that the broker runs in."""
 
-    def __init__(self, broker: Broker, operator: Operator, chunks: ChunkSource, log: Log) -> None:
+    #: True where whoever connects is known from the start.
+    knows_all: bool
+
+    def __init__(
+        self,
+        broker: Broker,
+        operator: Operator,
+        chunks: ChunkSource,
+        doors: Doors,
+        admission: Admission,
+        log: Log,
+    ) -> None:
+        self._doors = doors
+        self.admission = admission
         self._broker = broker
         self._operator = operator
         self._chunks = chunks
@@ -42,7 +58,7 @@ class HttpListener(ABC):
         self._sockets: list[socket.socket] = []
         self._loading: asyncio.Task[None] | None = None
         self._runner: AppRunner | None = None
-        self._servers: list[asyncio.AbstractServer] = []
+        self._closes: list[Callable[[], None]] = []
 
     def start(self) -> None:
         """Listen.  Raises: OSError."""
@@ -60,8 +76,8 @@ class HttpListener(ABC):
         """Load the framework and return what serves; in a thread, because that takes long."""
 
     @abstractmethod
-    async def _serve(self, runner: AppRunner, sock: socket.socket) -> asyncio.AbstractServer:
-        """Have `runner`, which is set up, accept on a socket."""
+    def _make(self, runner: AppRunner) -> Make:
+        """Return what makes the connections of `runner`, which is set up."""
 
     def _first_connection(self) -> None:
         """Begin to load; the connection is accepted by what is loaded."""
@@ -74,8 +90,10 @@ class HttpListener(ABC):
         try:
             runner = self._runner = await self._loop.run_in_executor(None, self._load)
             await runner.setup()
+            make = self._make(runner)
             for sock in self._sockets:
-                self._servers.append(await self._serve(runner, sock))
+                close = self._doors.accept(sock, self.admission, make, self.knows_all)
+                self._closes.append(close)
         except Exception as error:  # noqa: BLE001 (the broker goes on without its HTTP API)
             self._log("error", f"the HTTP API could not start: {error!r}")
 
@@ -90,8 +108,8 @@ class HttpListener(ABC):
             self._loading.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._loading
-        for server in self._servers:
-            server.close()
+        for close in self._closes:
+            close()
         if self._runner is not None:
             await self._runner.cleanup()
         for sock in self._sockets:
@@ -100,12 +118,24 @@ class HttpListener(ABC):
 
 
 class UnixListener(HttpListener):
-    """The operator's HTTP API, on one Unix socket."""
+    """The operator's HTTP API, on one Unix socket.
+
+    There is a place for it when all others are taken: who operates a broker can always look.
+    """
+
+    knows_all = True
 
     def __init__(
-        self, path: Path, broker: Broker, operator: Operator, chunks: ChunkSource, log: Log
+        self,
+        path: Path,
+        broker: Broker,
+        operator: Operator,
+        chunks: ChunkSource,
+        doors: Doors,
+        log: Log,
     ) -> None:
-        super().__init__(broker, operator, chunks, log)
+        admission = Admission(HTTP_CONNECTIONS_MAX, doors.whole, OPERATOR_CONNECTIONS)
+        super().__init__(broker, operator, chunks, doors, admission, log)
         self._path = path
 
     def _listen(self) -> list[socket.socket]:
@@ -114,11 +144,13 @@ class UnixListener(HttpListener):
     def _load(self) -> AppRunner:
         from leveret.management.api import make_runner
 
-        return make_runner(self._broker, self._operator, self._chunks, self._log)
+        return make_runner(self._broker, self._operator, self._chunks, self._doors.clock, self._log)
 
-    async def _serve(self, runner: AppRunner, sock: socket.socket) -> asyncio.AbstractServer:
+    def _make(self, runner: AppRunner) -> Make:
+        from leveret.management.http_connection import OperatorConnections
+
         assert runner.server is not None
-        return await self._loop.create_unix_server(runner.server, sock=sock)
+        return OperatorConnections(runner.server, self.admission, self._log).make
 
     async def stop(self) -> None:
         """Close the socket with its connections and remove it; no effect where none listens."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from leveret.management.chunk_source import ChunkSource
+from leveret.management.doors import Doors
 from leveret.management.keeper import Keeper
 from leveret.management.listener import HttpListener, Log, UnixListener
 from leveret.management.operator import Operator
@@ -22,7 +23,10 @@ if TYPE_CHECKING:
 class HttpListeners:
     """The HTTP listeners of one broker."""
 
-    def __init__(self, broker: Broker, operator: Operator, chunks: ChunkSource, log: Log) -> None:
+    def __init__(
+        self, broker: Broker, operator: Operator, chunks: ChunkSource, doors: Doors, log: Log
+    ) -> None:
+        self._doors = doors
         self._broker = broker
         self._operator = operator
         self._chunks = chunks
@@ -33,7 +37,9 @@ class HttpListeners:
 
     def start_unix(self, path: Path) -> None:
         """Listen on a Unix socket."""
-        listener = UnixListener(path, self._broker, self._operator, self._chunks, self._log)
+        listener = UnixListener(
+            path, self._broker, self._operator, self._chunks, self._doors, self._log
+        )
         self._start(
             listener,
             f"on the management socket {path}",
@@ -44,7 +50,7 @@ class HttpListeners:
     def start_tcp(self, host: str, port: int, keeper: Keeper) -> None:
         """Listen on TCP."""
         listener = TcpListener(
-            host, port, self._broker, self._operator, self._chunks, keeper, self._log
+            host, port, self._broker, self._operator, self._chunks, self._doors, keeper, self._log
         )
         remedy = "AMQP goes on without it; choose another port by http_port, or none by http=false"
         if self._start(listener, f"for HTTP on {host}:{port}", remedy):
@@ -59,6 +65,16 @@ class HttpListeners:
             return False
         self._started.append(listener)
         return True
+
+    @property
+    def expelled(self) -> int:
+        """The connections that went for others within HTTP's own places."""
+        return sum(int(listener.admission.expelled) for listener in self._started)
+
+    @property
+    def refused(self) -> int:
+        """The connections for which there was no place among HTTP's own."""
+        return sum(int(listener.admission.refused) for listener in self._started)
 
     async def stop(self) -> None:
         """Close all sockets and their connections."""

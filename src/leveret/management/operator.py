@@ -6,7 +6,7 @@ has what it noted done afterwards, as the sockets' side does for each batch of i
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -18,7 +18,8 @@ class Operator:
     `begin` gives the core the time, `durable` returns when all that was recorded is synced,
     `hash_password` hashes a password beside the loop, `hold_files` keeps all files of the data
     directory from then on, and `release_files` lets go of them again.  `broken` stops the broker
-    for an exception that nobody expected.
+    for an exception that nobody expected.  `counts` returns what the sockets have to tell, by the
+    names of the API.
     """
 
     begin: Callable[[], object]
@@ -27,6 +28,7 @@ class Operator:
     hold_files: Callable[[], Awaitable[None]]
     release_files: Callable[[], object]
     broken: Callable[[BaseException], object]
+    counts: Callable[[], Mapping[str, int]] = dict
 
     @asynccontextmanager
     async def changing(self) -> AsyncIterator[None]:

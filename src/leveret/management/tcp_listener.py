@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 from typing import TYPE_CHECKING
 
+from leveret.limits import HTTP_CONNECTIONS_MAX
 from leveret.management.chunk_source import ChunkSource
+from leveret.management.doors import Doors, Make
 from leveret.management.listener import HttpListener, Log
 from leveret.management.operator import Operator
+from leveret.session.admission import Admission
 
 if TYPE_CHECKING:
     from aiohttp.web import AppRunner
 
     from leveret.broker.broker import Broker
-    from leveret.management.http_connection import HttpConnections
     from leveret.management.keeper import Keeper
 
 #: Connections that the kernel may hold for us before they are accepted.
@@ -24,6 +25,8 @@ _BACKLOG = 128
 class TcpListener(HttpListener):
     """The HTTP API of one broker on a host and a port."""
 
+    knows_all = False
+
     def __init__(
         self,
         host: str,
@@ -31,13 +34,14 @@ class TcpListener(HttpListener):
         broker: Broker,
         operator: Operator,
         chunks: ChunkSource,
+        doors: Doors,
         keeper: Keeper,
         log: Log,
     ) -> None:
-        super().__init__(broker, operator, chunks, log)
+        admission = Admission(HTTP_CONNECTIONS_MAX, doors.whole)
+        super().__init__(broker, operator, chunks, doors, admission, log)
         self._host = host
         self._keeper = keeper
-        self._connections: HttpConnections | None = None
         #: The port that is listened on; 0 before that if the kernel is to choose one.
         self.port = port
 
@@ -68,12 +72,15 @@ class TcpListener(HttpListener):
         from leveret.management.gate import Gate
 
         gate = Gate(self._broker, self._keeper, self._log)
-        return make_users_runner(self._broker, self._operator, self._chunks, gate, self._log)
+        return make_users_runner(
+            self._broker, self._operator, self._chunks, gate, self._doors.clock, self._log
+        )
 
-    async def _serve(self, runner: AppRunner, sock: socket.socket) -> asyncio.AbstractServer:
+    def _make(self, runner: AppRunner) -> Make:
         from leveret.management.http_connection import HttpConnections
 
         assert runner.server is not None
-        if self._connections is None:
-            self._connections = HttpConnections(runner.server, log=self._log)
-        return await self._loop.create_server(self._connections, sock=sock)
+        connections = HttpConnections(
+            runner.server, self.admission, self._doors.clock, log=self._log
+        )
+        return connections.make

@@ -16,11 +16,11 @@ from collections import deque
 from typing import TYPE_CHECKING, cast
 
 from leveret.limits import (
-    CONNECTIONS_MAX,
     INPUT_BYTES_HELD_MAX,
     OUTPUT_BYTES_HIGH,
     OUTPUT_BYTES_MAX,
 )
+from leveret.session.admission import Guest
 from leveret.session.connection import Connection
 from leveret.session.settings import Peer
 
@@ -48,8 +48,11 @@ class AmqpProtocol(asyncio.Protocol):
     connection: Connection
     _transport: asyncio.Transport
 
-    def __init__(self, listener: AmqpListener) -> None:
+    def __init__(self, listener: AmqpListener, network: str) -> None:
         self._listener = listener
+        self.guest = Guest(network, self.expel, self._is_known)
+        self._begun = False
+        self._expelled = False
         self._runner = listener.runner
         self._full = False
         self._reading = True
@@ -76,11 +79,21 @@ class AmqpProtocol(asyncio.Protocol):
             Peer(host, int(peer[1]), str(local[0]), int(local[1]), is_loopback(host))
         )
         self._runner.add(self.connection, self)
-        if len(self._runner.shells) > CONNECTIONS_MAX:
-            self._listener.log("warning", self.connection, "too many connections")
-            self.abort()
-            return
+        self._begun = True
         self._listener.log("info", self.connection, "accepting AMQP connection")
+        if self._expelled:
+            self.abort()
+
+    def _is_known(self) -> bool:
+        """Tell whether the client has logged in and entered a vhost."""
+        return self._begun and self.connection.vhost is not None
+
+    def expel(self) -> None:
+        """Leave the place to another connection: this one has not logged in."""
+        self._expelled = True
+        if self._begun:
+            self._listener.expelled(self.connection)
+            self.abort()
 
     def data_received(self, data: bytes) -> None:
         """Feed the session, then do what the core noted."""
@@ -190,5 +203,6 @@ class AmqpProtocol(asyncio.Protocol):
             self._listener.log(level, connection, text)
         connection.log.clear()
         self._listener.log("info", connection, "closed AMQP connection")
+        self._listener.admission.leave(self.guest)
         self._runner.remove(connection)
         self._runner.run()

@@ -19,7 +19,10 @@ import errno
 import fcntl
 import os
 from abc import ABC, abstractmethod
-from typing import Final
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+T = TypeVar("T")
 
 
 class StorageFailure(Exception):
@@ -295,16 +298,48 @@ def _locker(descriptor: int) -> int:
     return max(0, pid)
 
 
+#: What the system says when it has no descriptor left for the process, or for any.
+_NO_DESCRIPTOR: Final = (errno.EMFILE, errno.ENFILE)
+
+
 class RealDisk(Disk):
-    """A directory of the operating system; it is made where it is not there."""
+    """A directory of the operating system; it is made where it is not there.
+
+    It may keep spare descriptors open (`spare`): where the system has none left, a spare one makes
+    room for the one that is needed, so that what else takes descriptors stops no write.
+    """
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
         self._locks: list[int] = []
+        self._spares: list[int] = []
         self._make(directory, "")
 
     def _at(self, path: str) -> str:
         return os.path.join(self._directory, path)
+
+    def spare(self, count: int) -> bool:
+        """Keep `count` spare descriptors, as far as the system gives them; tell whether all are."""
+        try:
+            while len(self._spares) < count:
+                self._spares.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+        except OSError:
+            return False
+        return True
+
+    def _opening(self, call: Callable[[], T]) -> T:
+        """Make a call that opens a descriptor; spare ones make room.  Raises: OSError."""
+        while True:
+            try:
+                return call()
+            except OSError as error:
+                if error.errno not in _NO_DESCRIPTOR:
+                    raise
+                try:
+                    spare = self._spares.pop()
+                except IndexError:
+                    raise error from None
+                os.close(spare)
 
     def _make(self, full: str, path: str) -> None:
         """Make a directory with mode 0700; one that is there keeps its mode."""
@@ -320,7 +355,7 @@ class RealDisk(Disk):
     def list(self, path: str) -> list[str]:
         """Return the names in the directory `path`, sorted."""
         try:
-            return sorted(os.listdir(self._at(path)))
+            return sorted(self._opening(lambda: os.listdir(self._at(path))))
         except OSError as error:
             raise StorageFailure.of("list", path, error) from error
 
@@ -328,7 +363,7 @@ class RealDisk(Disk):
         """Open the file `path` to read and write; `create` makes it."""
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         try:
-            return RealFile(os.open(self._at(path), flags, 0o600), path)
+            return RealFile(self._opening(lambda: os.open(self._at(path), flags, 0o600)), path)
         except OSError as error:
             raise StorageFailure.of("open", path, error) from error
 
@@ -348,8 +383,9 @@ class RealDisk(Disk):
 
     def fsync_dir(self, path: str) -> None:
         """Sync the directory `path`."""
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
         try:
-            descriptor = os.open(self._at(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            descriptor = self._opening(lambda: os.open(self._at(path), flags))
             try:
                 os.fsync(descriptor)
             finally:
@@ -385,9 +421,10 @@ class RealDisk(Disk):
             os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
 
     def close(self) -> None:
-        """Let go of the locks."""
-        while self._locks:
-            os.close(self._locks.pop())
+        """Let go of the locks and of the spare descriptors."""
+        for descriptors in (self._locks, self._spares):
+            while descriptors:
+                os.close(descriptors.pop())
 
 
 class ReadDisk(RealDisk):

@@ -8,7 +8,6 @@ When the client goes away, or says nothing for `BACKUP_SILENCE_SECONDS_MAX`, it 
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import time
@@ -18,7 +17,8 @@ from aiohttp import web
 
 from leveret import __version__
 from leveret.limits import BACKUP_SILENCE_SECONDS_MAX
-from leveret.management.routes.shared import BROKER, OPERATOR
+from leveret.management.alarm import timeout
+from leveret.management.routes.shared import BROKER, CLOCK, OPERATOR
 
 
 async def hold(request: web.Request) -> web.StreamResponse:
@@ -48,7 +48,7 @@ async def _listen(request: web.Request) -> bool:
     """Wait for the end of the request's body; return False if the client went or fell silent."""
     while True:
         try:
-            async with asyncio.timeout(BACKUP_SILENCE_SECONDS_MAX):
+            async with timeout(request.app[CLOCK], BACKUP_SILENCE_SECONDS_MAX):
                 heard = await request.content.readany()
         except (TimeoutError, OSError):
             return False

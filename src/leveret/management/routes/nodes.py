@@ -8,7 +8,7 @@ from typing import Final
 
 from aiohttp import web
 
-from leveret.management.routes.shared import BROKER, Row, json_response
+from leveret.management.routes.shared import BROKER, OPERATOR, Row, json_response
 
 
 def _name() -> str:
@@ -43,6 +43,7 @@ def _node(request: web.Request) -> Row:
         "events_dropped": 0 if turn.events is None else int(turn.events.dropped),
         "letters_dropped_copies": int(turn.letters_dropped.copies),
         "letters_dropped_memory": int(turn.letters_dropped.memory),
+        **request.app[OPERATOR].counts(),
         "store_damages": int(damage.places),
         "store_damages_known": int(damage.known),
         "store_records_lost": int(damage.records_lost),

@@ -13,6 +13,7 @@ from aiohttp import web
 from leveret.broker.broker import Broker
 from leveret.broker.stats import has_vhost
 from leveret.broker.vhost import Vhost
+from leveret.clock import Clock
 from leveret.errors import AmqpError, NotFound, PreconditionFailed
 from leveret.management.chunk_source import ChunkSource
 from leveret.management.operator import Operator
@@ -26,6 +27,9 @@ OPERATOR: Final = web.AppKey("operator", Operator)
 
 #: Snapshots taken and written before the loop does something else (about 5 ms of work).
 SLICE_ROWS: Final = 500
+
+#: The clock that peers are judged by; it stands still while the process does.
+CLOCK: Final = web.AppKey("clock", Clock)
 
 #: Where it has its chunks read.
 CHUNKS: Final = web.AppKey("chunks", ChunkSource)

@@ -1,0 +1,45 @@
+"""Alarms for peers that are waited for, which a pause of the process does not set off."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+
+from leveret.clock import Clock
+
+
+class Alarm:
+    """Calls something once so many seconds were lived, in the loop that it is set in."""
+
+    def __init__(self, clock: Clock, seconds: float, call: Callable[[], object]) -> None:
+        self._clock = clock
+        self._call = call
+        self._due_ms = clock.monotonic_ms() + seconds * 1000
+        self._loop = asyncio.get_running_loop()
+        self._timer = self._loop.call_later(seconds, self._judge)
+
+    def cancel(self) -> None:
+        """Call nothing."""
+        self._timer.cancel()
+
+    def _judge(self) -> None:
+        """Call, unless a pause of the process took a part of the time."""
+        left_ms = self._due_ms - self._clock.monotonic_ms()
+        # Both clocks count in whole milliseconds.
+        if left_ms > 2:
+            self._timer = self._loop.call_later(left_ms / 1000, self._judge)
+        else:
+            self._call()
+
+
+@contextlib.asynccontextmanager
+async def timeout(clock: Clock, seconds: float) -> AsyncIterator[None]:
+    """Raise TimeoutError in the body once so many seconds were lived."""
+    loop = asyncio.get_running_loop()
+    async with asyncio.timeout(None) as limit:
+        alarm = Alarm(clock, seconds, lambda: limit.reschedule(loop.time()))
+        try:
+            yield
+        finally:
+            alarm.cancel()

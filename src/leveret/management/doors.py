@@ -1,0 +1,30 @@
+"""What the HTTP listeners are handed in: how sockets are accepted, who gets a place, the time."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from leveret.clock import Clock
+from leveret.session.admission import Admission, Guest
+
+#: Makes the protocol of a connection from a network, and the guest that it is.
+Make = Callable[[str], tuple[asyncio.BaseProtocol, Guest]]
+
+#: Accepts on a listening socket, by the places of an admission and with what makes its connections;
+#: True says that its guests are known from the start.  What it returns ends it.
+Accept = Callable[[socket.socket, Admission, Make, bool], Callable[[], None]]
+
+
+@dataclass(frozen=True)
+class Doors:
+    """The doors of a broker.
+
+    `whole` has the places of all its connections; `clock` stands still while the process does.
+    """
+
+    accept: Accept
+    whole: Admission
+    clock: Clock

@@ -1,0 +1,157 @@
+"""Accepting connections on one socket, no more than there is room for.
+
+It accepts a few at a time and asks `Admission` about each.  Where there is no room it holds one
+accepted socket until somebody has left, and accepts none meanwhile: the kernel's backlog is the
+queue.  So never more descriptors are open than were counted, but one for each acceptor.
+
+A system that has no descriptor to accept with (by the use of others, for these are counted) is
+asked again after `AGAIN_SECONDS`, and one connection that has not logged in goes: the loop does not
+spin.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+from collections.abc import Callable
+from typing import Final
+
+from leveret.session.admission import FULL, ROOM, Admission, Guest, network_of
+
+#: Connections that are accepted before others get their turn.
+ACCEPTS_PER_TURN: Final = 32
+
+AGAIN_SECONDS: Final = 0.25
+
+#: What the system lacks when it cannot accept.
+_SHORT: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
+
+#: Makes the protocol of a connection from a network, and the guest that it is.
+Make = Callable[[str], tuple[asyncio.BaseProtocol, Guest]]
+
+
+class Acceptor:
+    """Accepts on one listening socket; `known` are guests that never count as strangers."""
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        admission: Admission,
+        make: Make,
+        log: Callable[[str, str], None],
+        known: bool = False,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._sock = sock
+        self._admission = admission
+        self._make = make
+        self._log = log
+        self._known = known
+        #: Accepted, and without a place so far.
+        self._held: tuple[socket.socket, str] | None = None
+        self._again: asyncio.TimerHandle | None = None
+        self._opening: set[asyncio.Task[None]] = set()
+        self._stopped = False
+        sock.setblocking(False)
+        self._loop.add_reader(sock, self._accept)
+
+    def close(self) -> None:
+        """Accept no more, and close the socket."""
+        if self._stopped:
+            return
+        self._stopped = True
+        self._loop.remove_reader(self._sock)
+        self._sock.close()
+        if self._again is not None:
+            self._again.cancel()
+        if self._held is not None:
+            self._held[0].close()
+            self._held = None
+
+    def _accept(self) -> None:
+        for _ in range(ACCEPTS_PER_TURN):
+            if self._held is not None or self._stopped:
+                return
+            try:
+                sock, address = self._sock.accept()
+            except (BlockingIOError, InterruptedError, ConnectionError):
+                return
+            except OSError as error:
+                if error.errno not in _SHORT:
+                    raise
+                self._short(error)
+                return
+            sock.setblocking(False)
+            host = address[0] if isinstance(address, tuple) else ""
+            self._place(sock, network_of(str(host)))
+
+    def _short(self, error: OSError) -> None:
+        """Wait a moment, and make room: no connection's descriptor was to be the last."""
+        self._pause()
+        self._log("warning", f"no connection can be accepted: {error.strerror}")
+        self._admission.make_room()
+        self._again = self._loop.call_later(AGAIN_SECONDS, self._resume)
+
+    def _pause(self) -> None:
+        self._loop.remove_reader(self._sock)
+
+    def _resume(self) -> None:
+        self._again = None
+        if not self._stopped:
+            self._loop.add_reader(self._sock, self._accept)
+
+    def _place(self, sock: socket.socket, network: str) -> None:
+        """Give an accepted connection a place, or let it wait for one, or close it."""
+        verdict = self._admission.judge(network)
+        if verdict == ROOM:
+            self._begin(sock, network)
+        elif verdict == FULL:
+            sock.close()
+        else:
+            self._held = (sock, network)
+            self._pause()
+            self._admission.when_left(self._left)
+
+    def _left(self) -> None:
+        # Whoever left may be in the middle of something.
+        self._loop.call_soon(self._place_held)
+
+    def _place_held(self) -> None:
+        held, self._held = self._held, None
+        if held is None:
+            return
+        self._place(*held)
+        if self._held is None:
+            self._resume()
+
+    def _begin(self, sock: socket.socket, network: str) -> None:
+        protocol, guest = self._make(network)
+        self._admission.enter(guest, self._known)
+        task = self._loop.create_task(self._open(sock, protocol, guest))
+        self._opening.add(task)
+        task.add_done_callback(self._opening.discard)
+
+    async def _open(
+        self, sock: socket.socket, protocol: asyncio.BaseProtocol, guest: Guest
+    ) -> None:
+        try:
+            await self._loop.connect_accepted_socket(lambda: protocol, sock)
+        except OSError as error:
+            # The peer has gone already, in a way that only setting up the transport meets.
+            sock.close()
+            self._admission.leave(guest)
+            self._log("warning", f"a connection could not be begun: {error.strerror or error}")
+
+
+def accepting(
+    log: Callable[[str, str], None],
+) -> Callable[[socket.socket, Admission, Make, bool], Callable[[], None]]:
+    """Return what accepts on a listening socket and returns what ends that."""
+
+    def accept(
+        sock: socket.socket, admission: Admission, make: Make, known: bool
+    ) -> Callable[[], None]:
+        return Acceptor(sock, admission, make, log, known).close
+
+    return accept

@@ -1,0 +1,436 @@
+"""Connections never take the descriptors that the store needs, nor all that there are."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Self
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import raw
+from broker_process import BrokerProcess, BrokerProcessError
+from core import Node
+from http_api import Api
+from leveret.limits import OPERATOR_CONNECTIONS, STORE_FILES_MAX
+from leveret.session.admission import FULL, ROOM, WAIT, Admission, Guest, network_of
+from leveret.store.disk import File, RealDisk, StorageFailure
+from raw_codec import PROTOCOL_HEADER, method, publish
+
+#: Descriptors of the broker, and connections that strangers hold beyond them.
+DESCRIPTORS = 100
+BEYOND = 60
+
+#: Where they are.
+ELSEWHERE = "127.0.0.2"
+
+MESSAGES = 70
+BODY = bytes(262_144)
+
+#: Files of the journal and checkpoints come often.
+SETTINGS = {"journal_file_bytes": "2MiB", "journal_bytes_max": "4MiB", "queue_window_bytes": "1MiB"}
+
+
+def limited(directory: Path, descriptors: int, **settings: str) -> BrokerProcess:
+    """Return a broker with so many descriptors, the hard limit included."""
+    wrapper = ["sh", "-c", f'ulimit -n {descriptors}; exec "$@"', "sh"]
+    return BrokerProcess(directory / "data", settings=SETTINGS | settings, wrapper=wrapper)
+
+
+class Strangers:
+    """Holds connections, and opens one anew for each that the broker ends."""
+
+    def __init__(self, port: int, said: bytes, count: int) -> None:
+        self.port = port
+        self.said = said
+        self.count = count
+        self.opened = 0
+        self.all_there = threading.Event()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._hold, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _hold(self) -> None:
+        held: list[socket.socket] = []
+        while not self._over.is_set():
+            held = [sock for sock in held if self._lives(sock)]
+            while len(held) < self.count:
+                sock = socket.create_connection(
+                    ("127.0.0.1", self.port), source_address=(ELSEWHERE, 0)
+                )
+                sock.setblocking(False)
+                held.append(sock)
+                self.opened += 1
+                with contextlib.suppress(OSError):
+                    sock.sendall(self.said)
+            if self.opened >= 3 * self.count:
+                self.all_there.set()
+            self._over.wait(0.01)
+        for sock in held:
+            sock.close()
+
+    def _lives(self, sock: socket.socket) -> bool:
+        try:
+            ended = sock.recv(65_536) == b""
+        except BlockingIOError:
+            return True
+        except OSError:
+            ended = True
+        if ended:
+            sock.close()
+        return not ended
+
+
+def publish_all(broker: BrokerProcess) -> None:
+    """Publish more than the queue's memory holds, and hear each confirm."""
+    with raw.connect(broker.uri) as connection:
+        connection.open_channel(1)
+        connection.declare(1, "q", durable=True)
+        connection.call(1, "confirm.select")
+        for _ in range(MESSAGES):
+            connection.send(publish(1, "", "q", BODY, delivery_mode=2))
+        while connection.expect(1, "basic.ack").delivery_tag < MESSAGES:
+            pass
+
+
+HTTP_HEAD = b"GET /api/streams/%2F HTTP/1.1\r\nHost: x\r\n"
+
+
+@pytest.mark.parametrize(
+    ("over_http", "said"),
+    [(False, b""), (False, PROTOCOL_HEADER), (True, b""), (True, HTTP_HEAD)],
+    ids=["amqp-silent", "amqp-begun", "http-silent", "http-begun"],
+)
+def test_strangers_take_no_descriptor_that_the_store_needs(
+    tmp_path: Path, over_http: bool, said: bytes
+) -> None:
+    """All confirms come, a new client logs in, and the operator can look."""
+    with limited(tmp_path, DESCRIPTORS) as broker:
+        http = int(broker.expect_line("listening on http://").rsplit(":", 1)[1])
+        port = http if over_http else broker.port
+        with Strangers(port, said, DESCRIPTORS + BEYOND) as strangers:
+            assert strangers.all_there.wait(raw.SECONDS_MAX)
+            publish_all(broker)
+            api = Api(broker.data_dir / "management.sock")
+            _, nodes, _ = api.answer("/api/nodes")
+            api.close()
+            assert isinstance(nodes, list)
+            node = nodes[0]
+            assert node["fd_total"] == DESCRIPTORS
+            assert node["fd_used"] <= DESCRIPTORS
+            assert node["sockets_used"] <= node["sockets_total"] + OPERATOR_CONNECTIONS
+            assert node["connections_expelled"] > 0
+        assert broker.is_running()
+        assert "Too many open files" not in broker.output
+        broker.crash()
+        with raw.connect(broker.uri) as connection:
+            connection.open_channel(1)
+            assert connection.declare(1, "q", durable=True).message_count == MESSAGES
+        assert broker.terminate() == 0
+
+
+def test_a_system_that_gives_no_descriptor_ends_nothing(tmp_path: Path) -> None:
+    """The limit falls below what is in use: accepting waits, the store takes its spare ones."""
+    with BrokerProcess(tmp_path / "data", settings=SETTINGS) as broker:
+        limits = resource.prlimit(broker.pid, resource.RLIMIT_NOFILE)
+        with raw.connect(broker.uri) as connection:
+            connection.open_channel(1)
+            connection.declare(1, "q", durable=True)
+            connection.call(1, "confirm.select")
+            # None above those that are open.
+            highest = highest_open(broker.pid)
+            resource.prlimit(broker.pid, resource.RLIMIT_NOFILE, (highest + 1, limits[1]))
+            waiting = [raw.dial(broker.uri) for _ in range(64)]
+            broker.expect_line("no connection can be accepted")
+            for _ in range(MESSAGES):
+                connection.send(publish(1, "", "q", BODY, delivery_mode=2))
+            while connection.expect(1, "basic.ack").delivery_tag < MESSAGES:
+                pass
+            resource.prlimit(broker.pid, resource.RLIMIT_NOFILE, limits)
+            for one in waiting:
+                one.socket.close()
+            raw.connect(broker.uri).close()
+        assert broker.terminate() == 0
+
+
+def test_a_limit_that_is_too_small_is_told_with_its_remedy(tmp_path: Path) -> None:
+    with pytest.raises(BrokerProcessError) as refused, limited(tmp_path, 64):
+        pass
+    said = str(refused.value)
+    assert "the limit of open files is 64, which leaves no room for connections" in said
+    assert "ulimit -n" in said
+    with limited(tmp_path, DESCRIPTORS) as broker:
+        line = broker.expect_line(f"the limit of open files is {DESCRIPTORS}: room for")
+        assert "LimitNOFILE" in line
+
+
+def test_the_soft_limit_is_raised_to_the_hard_one(tmp_path: Path) -> None:
+    wrapper = ["sh", "-c", 'ulimit -Sn 64; exec "$@"', "sh"]
+    with BrokerProcess(tmp_path / "data", wrapper=wrapper) as broker:
+        soft, hard = resource.prlimit(broker.pid, resource.RLIMIT_NOFILE)
+        assert soft > 64
+        assert soft == min(hard, soft)
+
+
+# -- the store's own ------------------------------------------------------------------------------
+
+
+def highest_open(pid: int) -> int:
+    """Return the highest descriptor that a process has open."""
+    return max(int(path.name) for path in Path(f"/proc/{pid}/fd").iterdir())
+
+
+@contextlib.contextmanager
+def none_left() -> Iterator[None]:
+    """Let this process open no descriptor above those that are open."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    held: list[int] = []
+    soft = highest_open(os.getpid()) + 8
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, limits[1]))
+    try:
+        with contextlib.suppress(OSError):
+            while True:
+                held.append(os.open(os.devnull, os.O_RDONLY))
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        for descriptor in held:
+            os.close(descriptor)
+
+
+def test_spare_descriptors_make_room_for_files(tmp_path: Path) -> None:
+    disk = RealDisk(str(tmp_path))
+    disk.make_dir("d")
+    assert disk.spare(3)
+    with none_left():
+        file = disk.open("d/one", create=True)
+        disk.fsync_dir("d")
+        assert disk.list("d") == ["one"]
+        other = disk.open("d/two", create=True)
+        # The third spare one; no other is left.
+        third = disk.open("d/three", create=True)
+        with pytest.raises(StorageFailure, match="Too many open files"):
+            disk.open("d/four", create=True)
+        assert not disk.spare(3)
+        for one in (file, other, third):
+            one.close()
+        assert disk.spare(3)
+    disk.close()
+
+
+class CountedFile(File):
+    """A file that counts as open until it is closed."""
+
+    def __init__(self, disk: CountingDisk, file: File) -> None:
+        self._disk, self._file = disk, file
+        self._open = True
+
+    def append(self, parts: list[bytes]) -> None:
+        self._file.append(parts)
+
+    def pwrite(self, data: bytes, position: int) -> None:
+        self._file.pwrite(data, position)
+
+    def read(self, position: int, size: int) -> bytes:
+        return self._file.read(position, size)
+
+    def size(self) -> int:
+        return self._file.size()
+
+    def truncate(self, size: int) -> None:
+        self._file.truncate(size)
+
+    def allocate(self, size: int) -> None:
+        self._file.allocate(size)
+
+    def write_ahead(self, size: int) -> None:
+        self._file.write_ahead(size)
+
+    def sync(self) -> None:
+        self._file.sync()
+
+    def close(self) -> None:
+        if self._open:
+            self._open = False
+            self._disk.now -= 1
+        self._file.close()
+
+
+class CountingDisk(RealDisk):
+    """A disk that counts the files that are open at once."""
+
+    def __init__(self, directory: str) -> None:
+        self.now = self.most = 0
+        super().__init__(directory)
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        file = CountedFile(self, super().open(path, create=create))
+        self.now += 1
+        self.most = max(self.most, self.now)
+        return file
+
+
+def test_the_store_opens_no_more_files_than_are_kept_for_it(tmp_path: Path) -> None:
+    """Each of its four threads holds one more for a moment: what it reads, or a directory."""
+    disk = CountingDisk(str(tmp_path))
+    node = Node(disk, window_bytes=0)
+    after_start = disk.now
+    disk.most = 0
+    peer = node.connect()
+    peer.call(1, "queue.declare", queue="q", durable=True)
+    peer.call(1, "queue.declare", queue="t")
+    stream = {"x-queue-type": "stream"}
+    peer.call(1, "queue.declare", queue="s", durable=True, arguments=stream)
+    for number in range(300):
+        for queue in ("q", "t", "s"):
+            peer.send(publish(1, "", queue, b"%d" % number * 100, delivery_mode=2))
+        if number % 50 == 49:
+            node.write_spilled()
+            node.take_checkpoint()
+    for _ in range(100):
+        peer.send(method(1, "basic.get", queue="q", no_ack=True))
+        peer.take()
+    # The journal's file, one for each kind of chunks, a snapshot and its segment, a chunk read.
+    assert disk.most >= 4
+    assert max(disk.most, after_start) + 4 <= STORE_FILES_MAX
+
+
+# -- who goes -------------------------------------------------------------------------------------
+
+
+#: All who had to go for another one.
+EXPELLED: list[Visit] = []
+
+
+class Visit:
+    """One who comes in, with all that happens to him."""
+
+    def __init__(self, admission: Admission, network: str) -> None:
+        self.gone = False
+        self.known = False
+        self.idle = False
+        self.admission = admission
+        self.guest = Guest(network, self._expelled, lambda: self.known)
+
+    def _expelled(self) -> None:
+        assert not self.known or self.idle
+        self.gone = True
+        EXPELLED.append(self)
+
+
+def let_in(admission: Admission, network: str) -> Visit | None:
+    """Let one in as the acceptor does; None where he had to go."""
+    visit = Visit(admission, network)
+    while (verdict := admission.judge(network)) == WAIT:
+        for one in [one for one in EXPELLED if one.guest in one.admission.guests]:
+            one.admission.leave(one.guest)
+    if verdict == FULL:
+        return None
+    assert verdict == ROOM
+    admission.enter(visit.guest)
+    return visit
+
+
+def visited(admission: Admission, network: str) -> Visit:
+    """Let one in for whom there is a place."""
+    visit = let_in(admission, network)
+    assert visit is not None
+    return visit
+
+
+def test_the_oldest_stranger_goes_first() -> None:
+    admission = Admission(3)
+    first, second, third = [visited(admission, str(number)) for number in range(3)]
+    first.known = True
+    assert let_in(admission, "new") is not None
+    assert (first.gone, second.gone, third.gone) == (False, True, False)
+    assert len(admission.guests) == 3
+    assert admission.expelled == 1
+
+
+def test_where_all_are_known_the_newcomer_goes() -> None:
+    admission = Admission(2)
+    for _ in range(2):
+        visited(admission, "a").known = True
+    assert let_in(admission, "a") is None
+    assert (admission.refused, admission.expelled) == (1, 0)
+
+
+def test_a_flood_from_one_address_pays_for_itself() -> None:
+    admission = Admission(10)
+    quiet = [visited(admission, "quiet") for _ in range(4)]
+    for _ in range(1000):
+        visited(admission, "flood")
+    assert not any(visit.gone for visit in quiet)
+    assert len(admission.guests) == 10
+
+
+def test_the_operator_finds_a_place_when_all_are_taken() -> None:
+    whole = Admission(2)
+    users, operator = Admission(10, whole), Admission(10, whole, 1)
+    for _ in range(2):
+        visited(users, "a").known = True
+    assert users.judge("a") == FULL
+    assert operator.judge("") == ROOM
+    operator.enter(Guest("", lambda: None), True)
+    assert operator.judge("") == FULL
+    assert len(whole.guests) == 3
+
+
+def test_one_peer_has_a_network_of_ipv6() -> None:
+    assert network_of("2001:db8:1:2:3:4:5:6") == network_of("2001:db8:1:2::9") == "2001:db8:1:2::"
+    assert network_of("2001:db8:1:3::9") != network_of("2001:db8:1:2::9")
+    assert network_of("::ffff:10.0.0.1") == network_of("10.0.0.1") == "10.0.0.1"
+    assert network_of("fe80::1%eth0") == "fe80::"
+    assert network_of("unknown") == "unknown"
+    assert network_of("no:address") == "no:address"
+
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["come", "know", "leave", "work", "rest"]), st.integers(0, 9)),
+    max_size=60,
+)
+
+
+@given(STEPS)
+def test_places_are_never_more_than_there_are(steps: list[tuple[str, int]]) -> None:
+    """And nobody goes who has logged in and works, whatever comes."""
+    whole = Admission(5)
+    parts = [Admission(3, whole), Admission(4, whole)]
+    there: list[tuple[Visit, Admission]] = []
+    acts: dict[str, Callable[[Admission, Guest], None]] = {
+        "leave": Admission.leave, "work": Admission.work, "rest": Admission.rest,
+    }  # fmt: skip
+    for what, number in steps:
+        there = [(visit, part) for visit, part in there if not visit.gone]
+        if what == "come":
+            part = parts[number % 2]
+            visit = let_in(part, str(number // 4))
+            if visit is not None:
+                there.append((visit, part))
+        elif there:
+            visit, part = there[number % len(there)]
+            if what == "know":
+                visit.known = True
+                part.recognise(visit.guest)
+            else:
+                acts[what](part, visit.guest)
+                visit.idle = visit.known and what == "rest"
+                if what == "leave":
+                    there.remove((visit, part))
+        assert len(whole.guests) == sum(len(part.guests) for part in parts) <= 5
+        assert [len(part.guests) <= int(part.limit) for part in parts] == [True, True]

@@ -1,0 +1,376 @@
+"""A stranger on the port of HTTP costs next to nothing: no body is inflated, read on or waited for.
+
+And who is idle leaves his place to who is not, however many they are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import gzip
+import json
+import re
+import socket
+import zlib
+from collections.abc import AsyncIterator, Callable, Coroutine
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from broker_process import BrokerProcess
+from core import Node
+from http_api import Api
+from leveret.app import SystemClock
+from leveret.clock import Clock, LivedClock, ManualClock
+from leveret.limits import HTTP_DISCARD_BYTES_MAX
+from leveret.management.alarm import Alarm, timeout
+from leveret.management.api import make_users_runner
+from leveret.management.chunk_source import ChunkSource
+from leveret.management.gate import Gate
+from leveret.management.http_connection import HttpConnections
+from leveret.management.keeper import Keeper
+from leveret.management.operator import Operator
+from leveret.server.acceptor import Acceptor
+from leveret.session.admission import Admission
+
+#: What no test waits for.
+LONG: Final = 600.0
+
+#: What the kernel may hold of what was sent and not read, on both sides.
+KERNEL_BYTES_MAX: Final = 16 * 1024 * 1024
+
+RIGHT: Final = "Authorization: Basic " + base64.b64encode(b"guest:guest").decode()
+WRONG: Final = "Authorization: Basic " + base64.b64encode(b"guest:wrong").decode()
+
+#: A megabyte of nothing, as each coding has it.
+CODED: Final = {
+    "gzip": gzip.compress(bytes(1_000_000)),
+    "deflate": zlib.compress(bytes(1_000_000)),
+    "br": b"\x5b\xff\xff\x0f\x00\x24\x00",
+    "zstd": b"\x28\xb5\x2f\xfd\x80\x00\x00\x00",
+    "GZIP": gzip.compress(bytes(1_000_000)),
+    "unheard-of": b"x",
+}
+
+
+def head(*fields: str, method: str = "GET", path: str = "/api/streams/%2F") -> bytes:
+    """Return the head of a request."""
+    return "\r\n".join([f"{method} {path} HTTP/1.1", "Host: x", *fields, "", ""]).encode()
+
+
+class Api80:
+    """The API of a broker's users, in memory but for its sockets."""
+
+    def __init__(self, port: int, connections: HttpConnections) -> None:
+        self.port = port
+        self.connections = connections
+        self.admission = connections.admission
+        self.judged = 0
+        self.heard = asyncio.Event()
+
+    async def dial(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_connection("127.0.0.1", self.port)
+
+    async def ask(self, request: bytes) -> bytes:
+        """Return the answer to one request on a connection of its own that then ends."""
+        reader, writer = await self.dial()
+        try:
+            writer.write(request)
+            return await ended(reader)
+        finally:
+            writer.close()
+
+
+async def ended(reader: asyncio.StreamReader) -> bytes:
+    """Return what comes before the broker ends a connection."""
+    async with asyncio.timeout(60):
+        parts = []
+        with contextlib.suppress(ConnectionError):
+            while part := await reader.read(65_536):
+                parts.append(part)
+        return b"".join(parts)
+
+
+@contextlib.asynccontextmanager
+async def listening(
+    places: int = 100, idle_seconds: float = LONG, clock: Clock | None = None
+) -> AsyncIterator[Api80]:
+    """Listen with so many places."""
+    node = Node()
+
+    async def nothing(*_: object) -> bytes:
+        return b""
+
+    async def judged(user: str, password: bytes) -> bool:
+        served.judged += 1
+        served.heard.set()
+        return node.broker.users.verify(user, password)
+
+    def ignored(*_: str) -> None:
+        return
+
+    hands: Any = (node.now, nothing, nothing, nothing, node.now, repr)
+    gate = Gate(node.broker, Keeper(judged, lambda _: True, (), 0), ignored)
+    clock = clock or node.clock
+    runner = make_users_runner(
+        node.broker, Operator(*hands), ChunkSource(nothing), gate, clock, ignored
+    )
+    await runner.setup()
+    assert runner.server is not None
+    connections = HttpConnections(
+        runner.server, Admission(places), clock, idle_seconds=idle_seconds
+    )
+    listener = socket.create_server(("127.0.0.1", 0))
+    acceptor = Acceptor(listener, connections.admission, connections.make, ignored)
+    served = Api80(listener.getsockname()[1], connections)
+    try:
+        yield served
+    finally:
+        acceptor.close()
+        await runner.cleanup()
+
+
+def run(scene: Callable[[Api80], Coroutine[Any, Any, None]], places: int = 100) -> None:
+    """Play a scene."""
+
+    async def play() -> None:
+        async with listening(places) as api:
+            await scene(api)
+
+    asyncio.run(play())
+
+
+# -- bodies ---------------------------------------------------------------------------------------
+
+
+async def poured(api: Api80, request: bytes, piece: bytes) -> tuple[bytes, int]:
+    """Send a head and then pieces without end; return the answer and how many bytes were taken."""
+    reader, writer = await api.dial()
+    answer = asyncio.ensure_future(ended(reader))
+    taken = 0
+    writer.write(request)
+    with contextlib.suppress(ConnectionError):
+        while not answer.done() and taken < 4 * KERNEL_BYTES_MAX:
+            writer.write(piece)
+            taken += len(piece)
+            await writer.drain()
+            # The other side runs in this loop too.
+            await asyncio.sleep(0)
+    writer.close()
+    return await answer, taken
+
+
+def chunked(data: bytes) -> bytes:
+    return b"%x\r\n%s\r\n" % (len(data), data)
+
+
+@pytest.mark.parametrize("login", ["", WRONG], ids=["none", "wrong"])
+@pytest.mark.parametrize("coding", ["identity", *CODED])
+def test_a_strangers_body_is_not_read(login: str, coding: str) -> None:
+    """The answer comes at once, and the connection ends soon after."""
+
+    async def scene(api: Api80) -> None:
+        fields = [f"Content-Encoding: {coding}", "Transfer-Encoding: chunked"]
+        fields += [login] if login else []
+        piece = chunked(CODED.get(coding, b"x") * 1000)
+        for path in ("/api/streams/%2F", "/nowhere"):
+            answer, taken = await poured(api, head(*fields, method="POST", path=path), piece)
+            assert taken < HTTP_DISCARD_BYTES_MAX + KERNEL_BYTES_MAX
+            assert not answer or answer.startswith(b"HTTP/1.1 401 ")
+
+    run(scene)
+
+
+@pytest.mark.parametrize("coding", CODED)
+def test_no_body_is_inflated_for_anybody(coding: str) -> None:
+    """RabbitMQ's API takes none that is compressed either."""
+
+    async def scene(api: Api80) -> None:
+        body = CODED[coding]
+        path = "/api/super-streams/%2F/s"
+        fields = (RIGHT, f"Content-Encoding: {coding}", f"Content-Length: {len(body)}")
+        answer = await api.ask(head(*fields, "Connection: close", method="PUT", path=path) + body)
+        assert answer.startswith(b"HTTP/1.1 415 ")
+        assert b"Accept-Encoding: identity" in answer
+        body = b'{"partitions": 1}'
+        fields = (RIGHT, "Content-Encoding: identity", f"Content-Length: {len(body)}")
+        answer = await api.ask(head(*fields, "Connection: close", method="PUT", path=path) + body)
+        assert answer.startswith(b"HTTP/1.1 201 ")
+
+    run(scene)
+
+
+def test_a_small_body_of_a_stranger_keeps_the_connection() -> None:
+    """A client that learns only from the answer that it needs a password goes on."""
+
+    async def scene(api: Api80) -> None:
+        reader, writer = await api.dial()
+        writer.write(head("Content-Length: 2", method="POST") + b"{}")
+        assert b" 401 " in await reader.readuntil(b"\r\n\r\n")
+        body = await reader.readuntil(b"}")
+        assert json.loads(body)["error"] == "not_authorised"
+        writer.write(head(RIGHT, "Connection: close"))
+        assert (await ended(reader)).startswith(b"HTTP/1.1 200 ")
+        writer.close()
+
+    run(scene)
+
+
+def test_nobody_is_told_to_send_a_body_before_he_is_known() -> None:
+    async def scene(api: Api80) -> None:
+        asked = ("Expect: 100-continue", "Content-Length: 17")
+        path = "/api/super-streams/%2F/s"
+        for login in ((), (WRONG,)):
+            answer = await api.ask(head(*asked, *login, method="PUT", path=path))
+            assert answer.startswith(b"HTTP/1.1 401 ")
+            assert b"100 Continue" not in answer
+        reader, writer = await api.dial()
+        writer.write(head(*asked, RIGHT, "Connection: close", method="PUT", path=path))
+        assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+        writer.write(b'{"partitions": 1}')
+        assert (await ended(reader)).startswith(b"HTTP/1.1 201 ")
+        writer.close()
+        answer = await api.ask(
+            head("Expect: money", "Content-Length: 17", RIGHT, method="PUT", path=path)
+        )
+        assert answer.startswith(b"HTTP/1.1 417 ")
+
+    run(scene)
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        head("Connection: Upgrade", "Upgrade: websocket"),
+        head("Connection: Upgrade", "Upgrade: h2c"),
+        b"GET /" + b"x" * 1_000_000,
+        b"GET / HTTP/1.1\r\nX: " + b"y" * 1_000_000,
+        b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 100_000,
+        b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5;" + b"x" * 1_000_000,
+    ],
+    ids=["websocket", "h2c", "line", "field", "fields", "extension"],
+)
+def test_what_a_stranger_sends_without_end_is_not_taken(request_: bytes) -> None:
+    """Of what is no body either; what the connection does not read ends by its time."""
+
+    async def play() -> None:
+        async with listening(idle_seconds=1.0, clock=SystemClock()) as api:
+            answer, taken = await poured(api, request_, b"z" * 65_536)
+            assert taken < KERNEL_BYTES_MAX
+            assert not answer or re.match(rb"HTTP/1\.[01] 4", answer)
+            assert api.judged == 0
+
+    asyncio.run(play())
+
+
+# -- places ---------------------------------------------------------------------------------------
+
+IDLE: Final = {
+    "silent": b"",
+    "begun": b"G",
+    "dribbling": b"GET / HTTP/1.1\r\nX-Slow: ",
+    "body": head("Content-Length: 1000", method="POST")[:-2],
+}
+
+
+@pytest.mark.parametrize("said", IDLE.values(), ids=IDLE)
+def test_who_says_nothing_leaves_his_place(said: bytes) -> None:
+    """Ten times as many as there are places, and a user who asks now and then."""
+
+    async def scene(api: Api80) -> None:
+        kept, user = await api.dial()
+        idle = []
+        for number in range(101):
+            if number > 0:
+                _, writer = await api.dial()
+                writer.write(said)
+                idle.append(writer)
+            if number % 10 == 0:
+                user.write(head(RIGHT))
+                assert b" 200 " in await kept.readuntil(b"\r\n\r\n")
+                assert b"[]" in await kept.readuntil(b"\r\n0\r\n\r\n")
+                assert (await api.ask(head(RIGHT, "Connection: close"))).startswith(b"HTTP/1.1 200")
+        assert len(api.admission.guests) <= 10
+        assert api.admission.expelled >= 90
+        assert api.admission.refused == 0
+        for one in [*idle, user]:
+            one.close()
+
+    run(scene, places=10)
+
+
+def test_users_who_work_keep_their_places() -> None:
+    """Where all do, the newcomer goes; an idle one goes before that."""
+
+    async def scene(api: Api80) -> None:
+        body = b'{"partitions": 1}'
+        path = "/api/super-streams/%2F/s"
+        request = head(RIGHT, f"Content-Length: {len(body)}", method="PUT", path=path)
+        working = [await api.dial() for _ in range(3)]
+        for _, writer in working:
+            # The broker waits for a body that it wants.
+            writer.write(request)
+        while api.judged < 3:
+            await api.heard.wait()
+            api.heard.clear()
+        # The last of them is let in by the turn after that.
+        for _ in range(10):
+            await asyncio.sleep(0)
+        reader, writer = await api.dial()
+        assert await ended(reader) == b""
+        writer.close()
+        assert (api.admission.refused, api.admission.expelled) == (1, 0)
+        for reader, writer in working:
+            writer.write(body)
+            assert b" 20" in await reader.readuntil(b"\r\n\r\n")
+        assert (await api.ask(head(RIGHT, "Connection: close"))).startswith(b"HTTP/1.1 200 ")
+        assert api.admission.expelled == 1
+        for _, writer in working:
+            writer.close()
+
+    run(scene, places=3)
+
+
+# -- time -----------------------------------------------------------------------------------------
+
+
+def test_a_pause_of_the_process_is_no_silence_of_a_request() -> None:
+    """An alarm that the loop finds due, though a pause took the time, waits for what is left."""
+
+    async def play() -> None:
+        clock = ManualClock()
+        lived = LivedClock(clock)
+        called = asyncio.Event()
+        alarm = Alarm(lived, 0.05, called.set)
+        with pytest.raises(TimeoutError):
+            # The clock has not moved, so that nothing was lived.
+            await asyncio.wait_for(called.wait(), 0.2)
+        clock.advance(3_600_000)
+        lived.monotonic_ms()
+        await asyncio.wait_for(called.wait(), 60)
+        alarm.cancel()
+        clock.advance(1000)
+        with pytest.raises(TimeoutError):
+            async with timeout(lived, 0):
+                await asyncio.Event().wait()
+
+    asyncio.run(play())
+
+
+# -- a real broker --------------------------------------------------------------------------------
+
+
+def test_a_broker_refuses_compressed_definitions_of_its_operator(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        api = Api(broker.data_dir / "management.sock")
+        body = gzip.compress(json.dumps({"vhosts": [{"name": "v"}]}).encode())
+        api.request("POST", "/api/definitions", body, {"Content-Encoding": "gzip"})
+        response = api.getresponse()
+        assert response.status == 415
+        assert "no Content-Encoding is taken" in json.loads(response.read())["reason"]
+        _, vhosts, _ = api.answer("/api/vhosts")
+        assert isinstance(vhosts, list)
+        assert [vhost["name"] for vhost in vhosts] == ["/"]
+        api.close()
