@@ -29,6 +29,8 @@ SCRIPT: Final = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 START_SECONDS_MAX: Final = 90.0
 STOP_SECONDS_MAX: Final = 10.0
 
+CONTROL: Final = Path("/usr/lib/rabbitmq/bin/rabbitmqctl")
+
 READY: Final = "completed with"
 
 
@@ -68,6 +70,7 @@ class RabbitMQ:
         self._ready = threading.Event()
         self._processes: list[subprocess.Popen[str]] = []
         self._directory: Path | None = None
+        self._surroundings: dict[str, str] = {}
 
     def __enter__(self) -> Self:
         self.start()
@@ -102,6 +105,7 @@ class RabbitMQ:
         self.lines.clear()
         self.port, distribution, epmd = free_ports(3)
         environment = self._environment(self._directory, distribution, epmd)
+        self._surroundings = environment
         self._spawn(["epmd", "-address", "127.0.0.1", "-port", str(epmd)], environment)
         server = self._spawn([str(SCRIPT)], environment, stdout=subprocess.PIPE)
         threading.Thread(target=self._drain, args=(server,), daemon=True).start()
@@ -121,6 +125,20 @@ class RabbitMQ:
         self._processes.clear()
         if self._directory is not None:
             (self._directory / "pid").unlink(missing_ok=True)
+
+    def evaluate(self, expression: str) -> str:
+        """Return what an Erlang expression gives on the running node.  Raises: RabbitMQError."""
+        command = [str(CONTROL), "--node", "bench@localhost", "eval", expression]
+        ended = subprocess.run(
+            command,
+            env=self._surroundings,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if ended.returncode:
+            raise RabbitMQError(f"{expression}: {ended.stdout}{ended.stderr}")
+        return ended.stdout
 
     def stop(self) -> None:
         """End all its processes and remove its directory."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,6 +77,23 @@ def test_a_batch_read_gives_everything_back(rabbit: RabbitMQ, name: str, type_: 
         rows = batch_rows(queue.options)
         assert bodies(rows) == made
         assert {row["redelivered"] for row in rows} == {again}
+    assert queue.delete() == 30
+
+
+def test_a_quorum_queue_whose_leader_is_busy_is_not_empty(rabbit: RabbitMQ, name: str) -> None:
+    """RabbitMQ counts 0 when the leader says nothing for 250 ms."""
+    queue = declared(rabbit, name, "quorum")
+    made = queue.publish_numbers(0, 30)
+    leader = (
+        f'{{ok, Q}} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"/">>, queue, <<"{queue.name}">>)), '
+        "{Name, _} = amqqueue:get_pid(Q), "
+    )
+    rabbit.evaluate(leader + "sys:suspend(Name).")
+    assert queue.ready() == 0
+    with ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(batch_rows, queue.options)
+        rabbit.evaluate(leader + "sys:resume(Name).")
+        assert bodies(reading.result()) == made
     assert queue.delete() == 30
 
 

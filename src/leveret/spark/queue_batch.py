@@ -29,6 +29,7 @@ from leveret.spark.connecting import INTERRUPTIONS, interrupted, open_connection
 from leveret.spark.options import OptionError, Options
 from leveret.spark.projection import Projection
 from leveret.spark.queue_feed import DOUBT_SECONDS, check_kind
+from leveret.spark.ready import ready_count
 from leveret.spark.retries import ask
 from leveret.spark.transports.amqp import is_leveret
 from leveret.spark.transports.base import Interrupted
@@ -71,7 +72,7 @@ class QueueBatchReader(DataSourceReader):
 
     def _ready(self, channel: Channel) -> int:
         """Return the queue's own count of messages that nobody has."""
-        return channel.queue_declare(self._queue, passive=True).message_count
+        return ready_count(channel, self._queue, self._options.poll_timeout_ms / 1000)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the messages and give them back.  Raises: Interrupted; NotFound (404)."""

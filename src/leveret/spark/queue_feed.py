@@ -31,6 +31,7 @@ from leveret.spark.columns import STREAM_OFFSET
 from leveret.spark.connecting import INTERRUPTIONS, interrupted, open_connection
 from leveret.spark.options import OptionError, Options
 from leveret.spark.queue_rows import to_spool
+from leveret.spark.ready import ready_count
 from leveret.spark.spool import Spool
 from leveret.spark.transports.base import Interrupted
 
@@ -297,7 +298,8 @@ class QueueFeed:
 
     def _count(self) -> int:
         """Return the queue's own count of messages that nobody has."""
-        return self._opened().queue_declare(self._queue, passive=True).message_count
+        seconds = self._options.poll_timeout_ms / 1000
+        return ready_count(self._opened(), self._queue, seconds)
 
     def _consuming(self) -> Consumer:
         """Return the consumer; a new one begins behind the last batch that was planned."""
