@@ -31,7 +31,7 @@ install = $(if $(UV),$(UV) pip install --quiet --python $(1)/bin/python,$(1)/bin
 PYTEST := -m pytest --hypothesis-profile=ci
 SLOW := commands or crash or differential or interop or spark
 
-.PHONY: help setup demo serve test check orders differential model chaos soak bench hostile fmt clean
+.PHONY: help setup demo serve test check orders differential model matrix chaos soak bench hostile fmt clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -65,6 +65,9 @@ differential: .venv/.deps .venv/.built ## the same scripts on RabbitMQ and on Le
 
 model: .venv/.deps .venv/.built ## 100,000 steps of the broker against the reference broker (ARGS="--seed 7")
 	.venv/bin/python tests/model/runs.py $(ARGS)
+
+matrix: .venv/.deps .venv/.built ## every method and route for every kind of user, as tests/hostile/matrix.toml declares
+	.venv/bin/python tests/hostile/matrix_runs.py $(ARGS)
 
 chaos: .venv/.deps .venv/.built ## kills, power cuts and damage on real processes, with a scoreboard (ARGS="--share 0.01")
 	.ci/packages strace e2fsprogs faketime rabbitmq-server

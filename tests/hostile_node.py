@@ -537,8 +537,9 @@ class Wire:
                 opened = await asyncio.open_connection("127.0.0.1", self.port)
             self._reader, self._writer = opened
         assert self._reader is not None
-        head = b"%s %s HTTP/1.1\r\nHost: x\r\nAuthorization: %s\r\n"
-        data = head % (method.encode(), path, authorization)
+        data = b"%s %s HTTP/1.1\r\nHost: x\r\n" % (method.encode(), path)
+        if authorization:
+            data += b"Authorization: %s\r\n" % authorization
         if body is not None:
             data += b"Content-Length: %d\r\n" % len(body)
         self._writer.write(data + b"\r\n" + (body or b""))
