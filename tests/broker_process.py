@@ -127,6 +127,10 @@ class BrokerProcess:
         """The URI of the default vhost for the user guest."""
         return f"amqp://guest:guest@{self.host}:{self.port}/%2F"
 
+    def uri_of(self, user: str, password: str) -> str:
+        """The URI of the default vhost for another user."""
+        return f"amqp://{user}:{password}@{self.host}:{self.port}/%2F"
+
     @property
     def processor_seconds(self) -> float:
         """What the broker took of processors so far, which the load of others does not change."""

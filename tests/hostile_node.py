@@ -28,6 +28,7 @@ from leveret.app import SystemClock
 from leveret.broker.classic import ClassicQueue
 from leveret.broker.definitions import export_definitions
 from leveret.broker.definitions_import import import_definitions
+from leveret.broker.ownership import key_of
 from leveret.broker.policy import make_policy
 from leveret.broker.stream import Stream
 from leveret.broker.super_stream import declare_super_stream
@@ -41,13 +42,14 @@ from leveret.management.keeper import Keeper
 from leveret.management.listener import UnixListener
 from leveret.management.operator import Operator
 from leveret.management.tcp_listener import TcpListener
+from leveret.message import Address, Message
 from leveret.names import Name
 from leveret.server.acceptor import accepting
 from leveret.session.admission import Admission
 from leveret.session.settings import RABBITMQ_VERSION
 from leveret.store.disks.recording import RecordingDisk
 from leveret.store.segments import ChunkRef, read_if_readable
-from raw_codec import publish
+from raw_codec import properties, publish
 
 #: Answers that a client's fault may have.
 REFUSED: Final = range(400, 500)
@@ -117,7 +119,7 @@ def others(node: Node) -> str:
     found: list[Any] = []
     for vhost in node.broker.vhosts.values():
         for place, sink in vhost.sinks.by_place.items():
-            found.append(("sink", vhost.name, place, int(sink.batch)))
+            found.append(("sink", vhost.name, place, int(sink.batch), key_of(sink.owner)))
         found += [
             ("delayed", exchange.name, sorted(exchange.delayed.messages))
             for exchange in vhost.exchanges.values()
@@ -127,9 +129,15 @@ def others(node: Node) -> str:
             if not queue.recorded:
                 continue
             numbers = {} if queue.publishers is None else queue.publishers.by_name
-            known = sorted((name, int(one.number)) for name, one in numbers.items())
+            known = sorted(
+                (name, int(one.number), key_of(one.owner)) for name, one in numbers.items()
+            )
             if isinstance(queue, Stream):
-                offsets = sorted(queue.offsets.stored.items())
+                owners = queue.offsets.owners
+                offsets = sorted(
+                    (name, offset, key_of(owners[name]))
+                    for name, offset in queue.offsets.stored.items()
+                )
                 found.append((vhost.name, queue.name, int(queue.next_offset), offsets, known))
             elif isinstance(queue, ClassicQueue):
                 kept = [int(item.sequence) for item in held(queue)]
@@ -211,7 +219,20 @@ def prepare(node: Node) -> None:
     stream = vhost.queues["s"]
     if isinstance(stream, Stream) and "reader" not in stream.offsets.stored:
         stream.offsets.set("reader", 0)
+    _prepare_used(node)
     node.sync()
+
+
+def _prepare_used(node: Node) -> None:
+    """Make what clients make by use: a sink, and a publisher of the queue."""
+    vhost = node.broker.vhosts["h"]
+    queue, owner = vhost.queues["q"], node.broker.users.owner("u")
+    if vhost.sinks.known("sink", "d") is None:
+        vhost.sinks.decide("sink", "d", 0, [], "fail", owner)
+    if queue.publishers is None or queue.publishers.known(b"p") is None:
+        numbered = properties(headers={"x-publisher": "p", "x-publishing-id": 1}, delivery_mode=2)
+        message = Message(Address(b"", b"q"), numbered, b"m", node.now(), True, False, True)
+        vhost.publish(message, [queue], owner)
 
 
 def _prepare_users(node: Node) -> None:

@@ -32,7 +32,7 @@ from leveret.management.api import MODULES, USERS_MODULES
 NAMES: Final = {
     "vhost": "h", "user": "u", "name": "q", "queue": "q", "exchange": "e",
     "component": "vhost-limits",
-    "id": "1", "consumer": "reader", "sink": "sink",
+    "id": "1", "consumer": "reader", "sink": "sink", "publisher": "p",
 }  # fmt: skip
 
 _NAMED: Final = {
@@ -162,6 +162,11 @@ EXAMPLES: Final[dict[tuple[str, str], Example]] = {
         {"name": "parts"}, None, {"if-unused": "true", "if-empty": "true"}
     ),
     ("DELETE", "/api/sinks/{vhost}/{sink}"): Example({}, None, {"destination": "d"}),
+    ("PUT", "/api/sinks/{vhost}/{sink}/owner/{user}"): Example({}, {}, {"destination": "d"}),
+    ("PUT", "/api/publishers/{vhost}/{queue}/{publisher}/owner/{user}"): Example({}, {}),
+    ("PUT", "/api/streams/{vhost}/{name}/consumers/{consumer}/owner/{user}"): Example(
+        {"name": "s"}, {}
+    ),
     ("GET", "/api/streams/{vhost}/{name}/offset"): Example(
         {"name": "s"}, None, {"timestamp": "5", "before": "5"}
     ),

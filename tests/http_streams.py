@@ -57,6 +57,13 @@ class HttpUser:
         response = self.http.getresponse()
         return response.status, response.headers, response.read()
 
+    def ask(self, method: str, path: str, body: object = None) -> tuple[int, str]:
+        """Send a body as JSON; return status and text of the answer."""
+        text = None if body is None else json.dumps(body)
+        self.http.request(method, path, text, self.headers)
+        response = self.http.getresponse()
+        return response.status, response.read().decode()
+
     def json(self, path: str) -> object:
         """Return the JSON of a good answer."""
         status, headers, body = self.get(path)

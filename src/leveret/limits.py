@@ -170,7 +170,11 @@ STREAM_FILTER_VALUES_MAX: Final = 256
 STREAM_FILTER_KEYS_KNOWN_MAX: Final = 4096
 
 #: Names under which a stream keeps offsets of consumers: each takes room in every checkpoint.
-STREAM_OFFSET_NAMES_MAX: Final = 10_000
+STREAM_OFFSET_NAMES_MAX: Final = 40_000
+
+#: Those of them that one user may own (user limit `max-stream-consumers`): a quarter, so that no
+#: user's junk shuts out the others.
+STREAM_OFFSET_NAMES_PER_USER_MAX: Final = 10_000
 
 #: How long what a named consumer acked may wait for the record that says so, in ms: one record a
 #: name and second costs nothing, and a crash brings back no more than that.
@@ -237,7 +241,11 @@ DEDUPLICATION_KEYS_MAX: Final = 1_000_000
 
 #: Publishers whose highest number a queue remembers (each takes some 200 bytes).  One more is
 #: refused until one of them was idle for long enough: to forget one early would be to take twice.
-PUBLISHERS_PER_QUEUE_MAX: Final = 10_000
+PUBLISHERS_PER_QUEUE_MAX: Final = 40_000
+
+#: Those of them that one user may own (user limit `max-publishers`): a quarter, so that no user's
+#: junk shuts out the others.
+PUBLISHERS_PER_USER_MAX: Final = 10_000
 
 #: How long a publisher or a sink may be idle before it is forgotten: a week, so that a job that
 #: failed on a Friday may be started again on a Monday.
@@ -245,7 +253,11 @@ PUBLISHER_EXPIRY_MS: Final = 604_800_000
 
 #: Sinks that a vhost remembers (each takes some 300 bytes); one more is refused until one of them
 #: was idle for long enough.
-SINKS_PER_VHOST_MAX: Final = 10_000
+SINKS_PER_VHOST_MAX: Final = 40_000
+
+#: Those of them that one user may own (user limit `max-sinks`): a quarter, so that no user's junk
+#: shuts out the others.
+SINKS_PER_USER_MAX: Final = 10_000
 
 #: Staging queues in one commit: the tasks that publish a batch, each to its own.  The decision is
 #: one record with all their numbers in it, which `TABLE_ENTRIES_MAX` bounds.

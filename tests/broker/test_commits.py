@@ -192,7 +192,12 @@ def test_nobody_consumes_from_a_staging_queue() -> None:
 def test_no_other_way_leads_into_a_staging_queue() -> None:
     node = Node()
     peer = start(node, "a")
-    peer.call(1, "queue.bind", queue="a", exchange="amq.fanout", routing_key="")
+    binding = {"queue": "a", "exchange": "amq.fanout", "routing_key": ""}
+    other = node.connect()
+    other.send(method(1, "queue.bind", **binding))
+    assert other.expect(1, "channel.close").code == 403
+    # One that an earlier release took is there still.
+    node.vhost.restore_binding(node.vhost.exchanges["amq.fanout"], "a", True, "", {})
     headers = {"x-staged-exchange": "", "x-staged-routing-key": "q"}
     peer.send(publish(1, "amq.fanout", "", b"m", headers=headers))
     assert peer.names() == ["basic.nack"]

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core import Node, Peer
+from leveret.broker.ownership import Owner
 from leveret.broker.publishers import Publishers
 from leveret.broker.turn import Turn
 from leveret.errors import PreconditionFailed
@@ -269,14 +270,15 @@ def test_the_most_publishers_and_one_more() -> None:
     turn = Turn(Journal())
     publishers = Publishers(turn)
     for number in range(PUBLISHERS_PER_QUEUE_MAX):
-        assert publishers.has_room(Numbered(b"%d" % number, 1))
-        publishers.note(Numbered(b"%d" % number, 1))
+        by = Owner(f"u{number % 4}", 1)
+        assert publishers.has_room(b"%d" % number, by)
+        publishers.note(Numbered(b"%d" % number, 1), by)
         turn.now_ms = number
-    assert publishers.has_room(Numbered(b"0", 2))
-    assert not publishers.has_room(Numbered(b"more", 1))
+    assert publishers.has_room(b"0", Owner("u0", 1))
+    assert not publishers.has_room(b"more", Owner("another", 1))
     # The first hundred are idle for long enough; it is looked at once in a second.
     turn.now_ms = PUBLISHER_EXPIRY_MS + 100
-    assert publishers.has_room(Numbered(b"more", 1))
+    assert publishers.has_room(b"more", Owner("another", 1))
     assert len(publishers.by_name) < PUBLISHERS_PER_QUEUE_MAX
 
 
@@ -308,7 +310,7 @@ def test_replayed_it_is_what_it_was(steps: list[tuple[int, int, int]]) -> None:
         turn.now_ms += later
         one = Numbered(b"%d" % publisher, number)
         if not live.has(one):
-            live.note(one)
+            live.note(one, None)
             taken.append((one, int(turn.now_ms)))
     for snapshot in (False, True):
         again = Publishers(turn)

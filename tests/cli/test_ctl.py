@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from broker_process import BrokerProcess
+from brokers import unique
 from command_process import Command
 from leveret.cli import exits
 from leveret.client import BasicProperties
@@ -135,14 +136,62 @@ def test_staging_queues_are_shown_by_list_sinks_alone(
         assert queue in listed
         assert staged not in listed
         assert b"is not browsed" in leveret("ctl", "browse_queue", staged).stderr
+        assert row[9] == ""
         commit = {"sink": queue, "destination": "queue:results", "batch": 3, "queues": [staged]}
         channel.publish(json.dumps(commit).encode(), "", "amq.leveret.commit", mandatory=True)
         while (message := channel.get(queue, no_ack=True)) is None:
             pass
         assert message.body == b"1234"
+        (row,) = [row for row in lines(leveret, "list_sinks") if row[0] == queue]
+        assert (row[2], row[9]) == ("3", "guest")
         while leveret("ctl", "delete_sink", queue).returncode != 0:
             pass  # until all of it is released
     assert queue not in [row[0] for row in lines(leveret, "list_sinks")]
+
+
+def test_what_a_user_owns_is_listed_handed_over_and_removed(
+    leveret: Command, broker: BrokerProcess, queue: str
+) -> None:
+    user, stream = unique("heir"), unique("stream")
+    ctl(leveret, "add_user", user, "secret")
+    with connect(broker.uri) as connection, connection.channel() as channel:
+        channel.confirm_select()
+        for destination in ("a", "b"):
+            body = (
+                f'{{"sink": "{queue}", "destination": "{destination}", "batch": 3, "queues": []}}'
+            )
+            channel.publish(body.encode(), "", "amq.leveret.commit")
+        headers: dict[str, object] = {"x-publisher": "p/1", "x-publishing-id": 7}
+        channel.publish(b"m", "", queue, BasicProperties(headers=headers))
+        channel.queue_declare(stream, durable=True, arguments={"x-queue-type": "stream"})
+        channel.qos(prefetch_count=1)
+        wish: dict[str, object] = {"x-stream-consumer": "c/1"}
+        with channel.consume(stream, arguments=wish, inactivity_timeout=0):
+            pass
+        owned = [
+            (("list_sinks",), queue, (0, 9), ("delete_sink", queue), ("set_sink_owner", queue)),
+            (
+                ("list_publishers", queue), "p/1", (0, 2),
+                ("delete_publisher", queue, "p/1"), ("set_publisher_owner", queue, "p/1"),
+            ),
+            (
+                ("list_stream_consumers", stream), "c/1", (0, 1),
+                ("delete_stream_consumer", stream, "c/1"),
+                ("set_stream_consumer_owner", stream, "c/1"),
+            ),
+        ]  # fmt: skip
+        ctl(leveret, "set_sink_owner", queue, user, "--destination", "b")
+        rows = [row for row in lines(leveret, "list_sinks") if row[0] == queue]
+        assert [(row[1], row[9]) for row in rows] == [("a", "guest"), ("b", user)]
+        for listing, name, (at, owner), delete, give in owned:
+            assert leveret("ctl", *give, "nobody").returncode != 0
+            ctl(leveret, *give, user)
+            rows = [row for row in lines(leveret, *listing) if row[at] == name]
+            assert {row[owner] for row in rows} == {user}
+            ctl(leveret, *delete)
+            assert name not in [row[at] for row in lines(leveret, *listing)]
+        channel.queue_delete(stream)
+    ctl(leveret, "delete_user", user)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from brokers import unique
 from http_api import Api
 from http_streams import HttpUser, http_port
 from leveret.client import BasicProperties
-from leveret.client.blocking import Channel
+from leveret.client.blocking import Channel, connect
 
 OK, NO_CONTENT, NOT_FOUND = 200, 204, 404
 
@@ -39,6 +39,7 @@ def test_a_sink_is_listed_and_forgotten(api: Api, channel: Channel) -> None:
     assert row.pop("last") > 1_700_000_000_000
     assert row == {
         "sink": "job", "destination": None, "vhost": "/", "batch": 7, "releasing": 0, "messages": 0,
+        "owner": "guest", "owner_deleted": False,
         "staging": {"queues": 0, "messages": 0, "message_bytes": 0, "age_ms": 0, "owners": []},
         "message_stats": {"released": 1, "unroutable": 1, "dropped": 0, "repeated_commits": 0},
     }  # fmt: skip
@@ -51,10 +52,10 @@ def test_a_sink_is_listed_and_forgotten(api: Api, channel: Channel) -> None:
 
 @pytest.fixture
 def user(api: Api) -> str:
-    """A user who may configure what begins with `job-a`, and read `q-a`."""
+    """A user who may configure what begins with `job-a`, read `q-a`, and commit."""
     name = unique("u")
     api.change("PUT", f"/api/users/{name}", {"password": "secret", "tags": ""})
-    rights = {"configure": "^job-a", "write": "", "read": "^q-a"}
+    rights = {"configure": "^job-a", "write": "^amq.default$", "read": "^q-a"}
     api.change("PUT", f"/api/permissions/%2F/{name}", rights)
     return name
 
@@ -73,11 +74,14 @@ def test_users_see_over_tcp_what_is_theirs(
         assert [row["sink"] for row in listed] == ["job-a"]
         assert http.json("/api/publishers/%2F/q-a") == []
         assert http.get("/api/publishers/%2F/q-b")[0] == 403
-        for name, status in (("b", 403), ("a", NO_CONTENT)):
-            http.http.request("DELETE", f"/api/sinks/%2F/job-{name}", headers=http.headers)
-            response = http.http.getresponse()
-            response.read()
-            assert response.status == status
+        with connect(broker.uri_of(user, "secret")) as connection:
+            own = connection.channel()
+            own.confirm_select()
+            commit = {"sink": "mine", "batch": 0, "queues": []}
+            own.publish(json.dumps(commit).encode(), routing_key="amq.leveret.commit")
+        # What he may configure he sees; what he owns he forgets.
+        for name, status in (("job-b", 403), ("job-a", 403), ("mine", NO_CONTENT)):
+            assert http.ask("DELETE", f"/api/sinks/%2F/{name}")[0] == status
     for name in ("a", "b"):
         channel.queue_delete(f"q-{name}")
-    assert api.change("DELETE", "/api/sinks/%2F/job-b") == NO_CONTENT
+        assert api.change("DELETE", f"/api/sinks/%2F/job-{name}") == NO_CONTENT

@@ -46,8 +46,8 @@ def test_names_are_listed_with_what_they_have_done(
     channel = connection.channel()
     assert len(read(channel, "b/1", 4)) == 4
     expected: dict[str, Any] = {
-        "name": "b/1", "offset": 4, "lag": 6, "consumers": 0,
-        "messages_unacknowledged": 0, "active": None,
+        "name": "b/1", "owner": "guest", "owner_deleted": False, "offset": 4, "lag": 6,
+        "consumers": 0, "messages_unacknowledged": 0, "active": None,
     }  # fmt: skip
     assert api.ask("GET", PATH) == (200, [expected])
     assert api.ask("GET", f"{PATH}/b%2F1") == (200, expected)

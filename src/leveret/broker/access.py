@@ -36,6 +36,8 @@ class Access:
         self._users = users
         self.user: Final = user
         self.vhost: Final = vhost
+        #: The user as the owner of what he makes by use.
+        self.owner: Final = users.owner(user)
         #: What AMQP 0-9-1 knows of a connection; it has no `client_id`.
         self._variables: Final = {"username": user, "vhost": vhost}
         self._known: dict[tuple[int, str], bool] = {}

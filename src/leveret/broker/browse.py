@@ -98,11 +98,14 @@ def browse_filter(value: object, where: str) -> BrowseFilter:
 def make_browser(queue: Queue, value: object, where: str) -> Queue:
     """Return what stands in for `queue` to a consumer with that `x-browse`.
 
-    Raises: PreconditionFailed (406) for what cannot be asked, and of a stream.
+    Raises: PreconditionFailed (406) for what cannot be asked, and of a stream; AccessRefused (403)
+    for a staging queue.
     """
     wanted = browse_filter(value, where)
     if not isinstance(queue, ClassicQueue):
         raise _invalid(where, "a stream is read by its x-stream-offset")
+    if queue.staging is not None:
+        queue.staging.refuse_consumer()
     return Browser(queue, wanted)
 
 

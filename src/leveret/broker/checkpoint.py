@@ -21,8 +21,10 @@ from leveret.broker.classic import ClassicQueue
 from leveret.broker.compaction import Compaction
 from leveret.broker.expiry import own_expiry
 from leveret.broker.priorities import level_of
+from leveret.broker.publishers import publisher_record
 from leveret.broker.queue import Queue
 from leveret.broker.stream import Stream
+from leveret.broker.stream_offsets import consumer_record
 from leveret.broker.users import Users
 from leveret.broker.vhost import Vhost
 from leveret.store.checkpoint import CheckpointOutput, CheckpointSource, NewChunk
@@ -68,6 +70,7 @@ class BrokerCheckpoint(CheckpointSource):
 
     def _hand_over(self, out: CheckpointOutput) -> Iterator[None]:
         out.counter("queue_id", self.broker.ids.last_queue_id)
+        out.counter("user_number", self.broker.users.last_number)
         vhosts = list(self.broker.vhosts.values())
         for vhost in vhosts:
             out.define("vhost", vhost.record())
@@ -106,6 +109,9 @@ class BrokerCheckpoint(CheckpointSource):
             # Behind the chunks: a message that lies in one is not told again.
             for name, known in list(queue.publishers.by_name.items()):
                 out.publisher_sequence(queue.queue_id, name, known.number, known.time_ms)
+                if known.owner is not None:
+                    record = publisher_record(queue.queue_id, name, known.owner)
+                    out.define("publisher", record)
                 yield
 
     def _hand_over_messages(self, out: CheckpointOutput, queue: ChunkedQueue) -> Iterator[None]:
@@ -161,6 +167,9 @@ class BrokerCheckpoint(CheckpointSource):
         out.trim(queue_id, stream.first_offset)
         for name, stored in list(stream.offsets.stored.items()):
             out.consumer_offset(queue_id, name.encode(), stored)
+            owner = stream.offsets.owners.get(name)
+            if owner is not None:
+                out.define("stream_consumer", consumer_record(queue_id, name, owner))
             yield
         for block in list(stream.blocks):
             if stream.deleted:

@@ -29,6 +29,7 @@ from leveret.broker.dead_letter import (
 from leveret.broker.deduplication import Deduplication, QueuedKeys, key_of
 from leveret.broker.events import ACKED, DELETED, DELIVERED, PURGED, REQUEUED, ROUTED
 from leveret.broker.expiry import EXPIRATION_FLAG, Expiry, deadline_of
+from leveret.broker.ownership import Owner
 from leveret.broker.page import Page
 from leveret.broker.priorities import PriorityReady
 from leveret.broker.priority_pages import make_pages
@@ -403,6 +404,11 @@ class ClassicQueue(ChunkedQueue):
                 self.redelivered += 1
             handed += 1
         return ready.first() != NOTHING
+
+    def check_user(self, by: Owner | None) -> None:
+        """Check that a user may use it: a staging queue is one user's alone."""
+        if self.staging is not None:
+            self.staging.check_user(by)
 
     def get(self, no_ack: bool) -> Message | None:
         """Take one message for basic.get; `taken_sequence` and `taken_count` go with it.

@@ -24,6 +24,7 @@ from mypy_extensions import i64
 from leveret.broker.arguments import is_int
 from leveret.broker.browse import BrowseFilter, Look
 from leveret.broker.classic import ClassicQueue
+from leveret.broker.ownership import Owner, check_owned, is_free_for
 from leveret.broker.queue import is_reached
 from leveret.broker.release import (
     DEAD_LETTER,
@@ -33,6 +34,7 @@ from leveret.broker.release import (
     copies_of,
     unstaged,
 )
+from leveret.broker.sinks import GIVE_SINK
 from leveret.broker.turn import Dispatcher
 from leveret.broker.vhost import DUPLICATE, RECORDED, Vhost
 from leveret.errors import AmqpError, NotFound, PreconditionFailed
@@ -161,10 +163,12 @@ def _malformed(why: str) -> PreconditionFailed:
 class Commit(Dispatcher):
     """One commit on its way to a decision; `judged` is overridden by who asked for it."""
 
-    def __init__(self, vhost: Vhost, command: Command) -> None:
+    def __init__(self, vhost: Vhost, command: Command, by: Owner) -> None:
         super().__init__(vhost.turn)
         self.vhost = vhost
         self.command = command
+        #: The user who commits.
+        self.by: Final = by
         self.queues: list[ClassicQueue] = []
         #: True once nobody waits for it any more.
         self.abandoned = False
@@ -182,20 +186,42 @@ class Commit(Dispatcher):
     def is_known(self) -> bool:
         """Tell whether the batch is committed already."""
         command = self.command
-        return self.vhost.sinks.has(command.sink, command.destination, command.batch)
+        return self.vhost.sinks.has(command.sink, command.destination, command.batch, self.by)
+
+    @property
+    def label(self) -> str:
+        """The sink and its vhost, as errors name them."""
+        return f"{self.command.label} in vhost '{self.vhost.name}'"
+
+    def check_owner(self) -> None:
+        """Check that the sink is the user's, or nobody's, or new.
+
+        Raises: AccessRefused (403).
+        """
+        command = self.command
+        sink = self.vhost.sinks.live(command.sink, command.destination, self.by)
+        if sink is not None:
+            check_owned(sink.owner, self.by, self.label, GIVE_SINK)
+
+    def adopts(self) -> bool:
+        """Tell whether the sink is nobody's, and the user's once the commit is settled."""
+        command = self.command
+        sink = self.vhost.sinks.live(command.sink, command.destination, self.by)
+        return sink is not None and sink.owner is None
 
     def check(self) -> None:
         """Check the queues and seal them.
 
         Raises: NotFound (404) for a queue or a dead-letter exchange that is not there;
-        PreconditionFailed (406) for a queue of another batch, or one that another commit has.
+        PreconditionFailed (406) for a queue of another batch, or one that another commit has;
+        AccessRefused (403) for a queue that another user staged.
         """
         command = self.command
         vhost = self.vhost
         exchange = command.dead_letter_exchange
         if exchange is not None and exchange not in vhost.exchanges:
             raise NotFound(f"no {vhost.exchange_label(exchange)}")
-        vhost.sinks.check_room(command.sink, command.destination)
+        vhost.sinks.check_room(command.sink, command.destination, self.by)
         queues = [self._queue(name) for name in command.queues]
         for queue in queues:
             if queue.staging is not None:
@@ -216,6 +242,7 @@ class Commit(Dispatcher):
             raise PreconditionFailed(
                 f"{label} belongs to batch {staging.batch} of sink '{staging.sink}'{place}"
             )
+        staging.check_user(self.by)
         staging.check_free()
         if staging.sealed:
             raise PreconditionFailed(f"{label} is being committed already")
@@ -296,21 +323,44 @@ class Commit(Dispatcher):
         """Decide, or know the batch again; return what a publish would.
 
         Raises: PreconditionFailed (406) where a queue is gone meanwhile, or for a batch below the
-        last one that is to fail; nothing was changed.
+        last one that is to fail, or one sink too many; AccessRefused (403) where the sink or a
+        queue is another's by now; nothing was changed.
         """
         command = self.command
+        try:
+            self.check_owner()
+            self._check_queues()
+        except AmqpError:
+            self.unseal()
+            raise
         if self.is_known():
             self.unseal()
             self._check_lower()
             return self._drop_staged()
-        for queue in self.queues:
-            if queue.deleted:
-                self.unseal()
-                raise PreconditionFailed(f"{self.vhost.queue_label(queue.name)} is gone")
         self.vhost.sinks.decide(
-            command.sink, command.destination, command.batch, self.queues, command.unroutable
+            command.sink,
+            command.destination,
+            command.batch,
+            self.queues,
+            command.unroutable,
+            self.by,
         )
         return RECORDED
+
+    def _check_queues(self) -> None:
+        """Check what may have changed since the first look, or since another commit of it.
+
+        Raises: PreconditionFailed (406), AccessRefused (403).
+        """
+        command = self.command
+        known = self.is_known()
+        for queue in self.queues:
+            if queue.deleted and not known:
+                raise PreconditionFailed(f"{self.vhost.queue_label(queue.name)} is gone")
+            if queue.staging is not None:
+                queue.staging.check_user(self.by)
+        if not known:
+            self.vhost.sinks.check_room(command.sink, command.destination, self.by)
 
     def _check_lower(self) -> None:
         """Refuse a batch below the last one where that was asked for.
@@ -318,7 +368,7 @@ class Commit(Dispatcher):
         Raises: PreconditionFailed (406).
         """
         command = self.command
-        last = self.vhost.sinks.last_batch(command.sink, command.destination)
+        last = self.vhost.sinks.last_batch(command.sink, command.destination, self.by)
         if command.fails_lower and command.batch < last:
             # The number comes first: what a basic.return says is cut after 255 bytes.
             raise PreconditionFailed(
@@ -329,7 +379,7 @@ class Commit(Dispatcher):
         """Drop what was staged once more for a batch that is committed."""
         command = self.command
         outcome: i64 = DUPLICATE
-        if self.vhost.sinks.repeated(command.sink, command.destination):
+        if self.vhost.sinks.repeated(command.sink, command.destination, self.by):
             outcome = RECORDED
         for name in self.command.queues:
             queue = self.vhost.queues.get(name)
@@ -337,7 +387,8 @@ class Commit(Dispatcher):
                 continue
             staging = queue.staging
             same = staging.is_part_of(command.sink, command.destination, command.batch)
-            if same and staging.release is None and not staging.sealed:
+            mine = is_free_for(staging.owner, self.by)
+            if same and mine and staging.release is None and not staging.sealed:
                 self.vhost.drop_queue(queue)
                 outcome = RECORDED
         return outcome

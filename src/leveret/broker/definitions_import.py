@@ -303,6 +303,8 @@ class _Import:
         known = users.by_name.get(name)
         password_hash, algorithm = self._password(entry, known)
         user = User(name, password_hash, entry.tags("tags"), algorithm)
+        if known is not None:
+            user.number = known.number
         changed = known is None or known.definition() != user.definition()
         if changed:
             users.put(user)

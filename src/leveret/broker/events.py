@@ -164,7 +164,7 @@ class Events:
             if stream is None:
                 self.dropped += 1
             else:
-                vhost.publish(message, [stream])
+                vhost.publish(message, [stream], None)
 
     def _stream(self, vhost: Vhost) -> Queue | None:
         """Return the vhost's stream, made where it is not there; None where it cannot be had."""

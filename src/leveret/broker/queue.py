@@ -16,7 +16,7 @@ from mypy_extensions import i64, mypyc_attr
 
 from leveret.broker.consumers import Turns
 from leveret.broker.expiry import QueueExpiry
-from leveret.broker.publishers import Publishers
+from leveret.broker.publishers import Publishers, publisher_record
 from leveret.broker.queue_settings import QueueSettings
 from leveret.broker.turn import Dispatcher, Link, Turn
 from leveret.errors import AccessRefused
@@ -26,6 +26,7 @@ from leveret.wire.numbered import Numbered
 if TYPE_CHECKING:
     from leveret.broker.binding import Binding
     from leveret.broker.consumer import Consumer
+    from leveret.broker.ownership import Owner
     from leveret.broker.policy import Policy
     from leveret.broker.vhost import Vhost
     from leveret.message import Message
@@ -163,19 +164,47 @@ class Queue(Dispatcher):
         if self.expiry_of_queue is not None:
             self.expiry_of_queue.touch()
 
+    def check_user(self, by: Owner | None) -> None:
+        """Check that a user may use what is one user's alone.
+
+        Raises: AccessRefused (403).
+        """
+
     def screen(self, message: Message) -> i64:
         """Judge a message before it is published here: TAKE, DROP or REFUSE."""
         return TAKE
 
-    def screen_numbered(self, numbered: Numbered) -> i64:
-        """Judge a message by its publisher's number: TAKE, DROP or REFUSE."""
+    def screen_numbered(self, numbered: Numbered, by: Owner | None) -> i64:
+        """Judge a message of `by` by its publisher's number: TAKE, DROP or REFUSE."""
         publishers = self.publishers
         if publishers is None:
             publishers = self.publishers = Publishers(self.turn)
+        if not publishers.is_free(numbered.publisher, by):
+            return REFUSE
         if publishers.has(numbered):
             self.deduplicated += 1
             return DROP
-        return TAKE if publishers.has_room(numbered) else REFUSE
+        return TAKE if publishers.has_room(numbered.publisher, by) else REFUSE
+
+    def give_publisher(self, name: bytes, to: Owner) -> None:
+        """Let a publisher's name, which is known here, belong to `to`, and journal that."""
+        publishers = self.publishers
+        known = None if publishers is None else publishers.by_name.get(name)
+        if publishers is None or known is None:
+            return
+        self.turn.changes += 1
+        if self.recorded:
+            record = publisher_record(self.queue_id, name, to)
+            self.turn.journal.define("publisher", record)
+        publishers.give(known, to)
+
+    def forget_publisher(self, name: bytes) -> None:
+        """Forget a publisher, which then begins anew with any number, and journal that."""
+        self.turn.changes += 1
+        if self.publishers is not None:
+            self.publishers.forget(name)
+        if self.recorded:
+            self.turn.journal.delete("publisher", publisher_record(self.queue_id, name, None))
 
     def make_room(self) -> None:
         """Drop what is too much, after all was handed out that can be."""

@@ -20,6 +20,7 @@ from leveret.broker.broker import Broker
 from leveret.broker.chunked import ChunkedQueue
 from leveret.broker.classic import ClassicQueue
 from leveret.broker.exchanges import make_exchange
+from leveret.broker.ownership import Owner, recorded_owner
 from leveret.broker.page import Page
 from leveret.broker.policy import restored_policy
 from leveret.broker.publishers import Publishers
@@ -43,6 +44,9 @@ ORPHANS: Final = "leveret.recovered."
 
 POLICY_KINDS: Final = ("policy", "operator_policy")
 PARAMETER_KINDS: Final = ("parameter", "global_parameter")
+
+#: Records that tell whose a name is that clients use.
+OWNED_KINDS: Final = ("publisher", "stream_consumer")
 
 #: What makes a binding unique: vhost, source, destination's kind and name, key, arguments.
 Identity = tuple[str, str, str, str, str, str]
@@ -69,6 +73,8 @@ class RestoredQueue:
         self.retries: dict[i64, i64] = {}
         #: How far the named consumers of a stream have come.
         self.offsets: dict[bytes, int] = {}
+        #: Whose these names are, where that was told.
+        self.offset_owners: dict[bytes, Owner] = {}
         #: Which of all streams of its name it is; empty where nothing told it.
         self.stream_id = ""
         self.deleted = False
@@ -182,6 +188,20 @@ class Restore(Replay):
         elif kind == "redelivered":
             queue = self._queue(_number(definition, "id"))
             queue.redelivered_below = max(queue.redelivered_below, _number(definition, "below"))
+        elif kind in OWNED_KINDS:
+            self._owned(kind, definition)
+
+    def _owned(self, kind: str, definition: dict[str, object]) -> None:
+        """Learn whose a name is that a queue or a stream knows."""
+        queue_id: i64 = _number(definition, "id")
+        name = _raw(definition, "name")
+        owner = recorded_owner(definition)
+        if owner is None:
+            return
+        if kind == "publisher":
+            self._publishers(queue_id).learn_owner(name, owner)
+        else:
+            self._queue(queue_id).offset_owners[name] = owner
 
     def _identified(self, queue_id: i64, definition: dict[str, object]) -> None:
         """Learn a stream's id, which is certain again where it is told after damage."""
@@ -235,6 +255,8 @@ class Restore(Replay):
             self.broker.parameters.restore(kind, definition, False)
         elif kind == "sink":
             self.sinks.delete(definition)
+        elif kind == "publisher":
+            self._publishers(_number(definition, "id")).forget(_raw(definition, "name"))
 
     def _delete_vhost(self, name: str) -> None:
         """Take out a vhost with all that is in it.
@@ -270,9 +292,11 @@ class Restore(Replay):
                     del self.ends[end]
 
     def counter(self, name: str, value: i64) -> None:
-        """Take a counter; only queue ids are counted."""
+        """Take a counter: of queues' ids, or of users' numbers."""
         if name == "queue_id":
             self.broker.ids.used(value)
+        elif name == "user_number":
+            self.broker.users.used(value)
 
     # -- messages ---------------------------------------------------------------------------------
 
@@ -302,10 +326,14 @@ class Restore(Replay):
         self, queue_id: i64, publisher: bytes, sequence: i64, time_ms: i64
     ) -> None:
         """Learn how far a publisher has come."""
+        self._publishers(queue_id).learn(publisher, sequence, time_ms)
+
+    def _publishers(self, queue_id: i64) -> Publishers:
+        """Return the publishers of a queue, as far as they are known."""
         publishers = self.publishers.get(queue_id)
         if publishers is None:
             publishers = self.publishers[queue_id] = Publishers(self.broker.turn)
-        publishers.learn(publisher, sequence, time_ms)
+        return publishers
 
     def ack(self, queue_id: i64, first: i64, last: i64) -> None:
         """Take messages out for good."""
@@ -354,9 +382,11 @@ class Restore(Replay):
 
     def consumer_offset(self, queue_id: i64, consumer: bytes, offset: i64) -> None:
         """Set how far a named consumer has come, or forget it."""
-        offsets = self._queue(queue_id).offsets
+        queue = self._queue(queue_id)
+        offsets = queue.offsets
         if offset == FORGOTTEN:
             offsets.pop(consumer, None)
+            queue.offset_owners.pop(consumer, None)
         else:
             offsets[consumer] = int(offset)
 
@@ -487,7 +517,7 @@ class Restore(Replay):
                 _table(definition, "arguments"),
             )
         if isinstance(queue, ClassicQueue) and queue.staging is not None:
-            queue.staging.restore(_text(definition, "owner"), definition.get("made_ms"))
+            queue.staging.restore(definition)
         queue.publishers = self.publishers.pop(restored.queue_id, None)
         if queue.publishers is not None:
             queue.publishers.restored()
@@ -502,7 +532,7 @@ class Restore(Replay):
             restore_stream(
                 queue, restored.chunks, messages, restored.first_offset, restored.next_sequence
             )
-            queue.offsets.restore(restored.offsets)
+            queue.offsets.restore(restored.offsets, restored.offset_owners)
             queue.stream_id = restored.stream_id
             if not queue.stream_id or restored.queue_id in self.unsure:
                 self._identify(queue)
@@ -578,6 +608,11 @@ def _text(definition: dict[str, object], field: str) -> str:
     if isinstance(value, bytes):
         return value.decode("utf-8", "surrogateescape")
     return value if isinstance(value, str) else str(value)
+
+
+def _raw(definition: dict[str, object], field: str) -> bytes:
+    value = definition.get(field)
+    return value if isinstance(value, bytes) else _text(definition, field).encode()
 
 
 def _number(definition: dict[str, object], field: str) -> int:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, final
 from mypy_extensions import i64
 
 from leveret.broker.classic import ClassicQueue
+from leveret.broker.ownership import Owner, recorded_owner
 from leveret.broker.sinks import Sink
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ class RestoredSink:
         self.batch: i64 = -1
         self.time_ms: i64 = 0
         self.adopted = False
+        #: None until a record tells one: an earlier release did not.
+        self.owner: Owner | None = None
         self.decisions: dict[int, tuple[list[int], str]] = {}
 
 
@@ -55,6 +58,7 @@ class LearnedSinks:
         batch = _number(definition, "batch")
         sink.batch = batch
         sink.time_ms = _number(definition, "time_ms")
+        sink.owner = recorded_owner(definition)
         listed = definition.get("queues")
         ids = [one for one in listed if isinstance(one, int)] if isinstance(listed, list) else []
         if ids:
@@ -89,6 +93,7 @@ class LearnedSinks:
                     releases.append((batch, left, unroutable))
             known = Sink(name, destination)
             known.adopted = sink.adopted
+            known.owner = sink.owner
             known.batch = sink.batch
             known.time_ms = sink.time_ms
             vhost.sinks.restore(known, releases)

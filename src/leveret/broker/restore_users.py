@@ -46,7 +46,10 @@ def _define_user(users: Users, definition: dict[str, object]) -> None:
     if isinstance(password_hash, bytes):
         names = [str(tag) for tag in tags] if isinstance(tags, list) else []
         algorithm = _text(definition, "hashing_algorithm") or SHA256
-        users.restore_user(User(_text(definition, "name"), password_hash, names, algorithm))
+        user = User(_text(definition, "name"), password_hash, names, algorithm)
+        number = definition.get("number")
+        user.number = number if isinstance(number, int) else 0
+        users.restore_user(user)
 
 
 def delete_user(users: Users, kind: str, definition: dict[str, object]) -> None:

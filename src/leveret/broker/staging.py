@@ -2,10 +2,11 @@
 
 A queue with `x-staging-sink` and `x-staging-batch` belongs to one batch of one sink.  What a client
 publishes to it says in its headers where it is to go; it is kept, persistent or not, and nobody
-consumes it.  A commit decides about all queues of a batch (`commit.py`); then the messages go on to
-their exchanges (`release.py`), and the queue goes.  One that is never committed is deleted by whom
-declared it, by the commit of a later batch of its sink, or by its `x-expires`, which counts from
-its last publish.
+consumes it.  It is for who declared it alone: who else has rights to its name neither stages in it
+nor looks at it, binds it, or lets go of it.  A commit decides about all queues of a batch
+(`commit.py`); then the messages go on to their exchanges (`release.py`), and the queue goes.  One
+that is never committed is deleted by whom declared it, by the commit of a later batch of its sink,
+or by its `x-expires`, which counts from its last publish.
 
 It is nobody's traffic: listings, exports, policies and events pass it over (`Queue.hidden`), and
 `list_sinks` shows it to operators.  Its messages count as memory like any others.
@@ -24,6 +25,7 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from leveret.broker.arguments import Arguments, int_argument
+from leveret.broker.ownership import Owner, is_free_for, owner_fields, recorded_owner
 from leveret.broker.queue import DROP, REFUSE, TAKE
 from leveret.errors import AccessRefused, PreconditionFailed
 
@@ -46,8 +48,9 @@ class Staging:
         self.sink: Final = sink
         self.destination: Final = destination
         self.batch: Final[i64] = batch
-        #: Who declared it, and when; both are in its definition.
-        self.owner = ""
+        #: Who declared it, and when; both are in its definition.  An earlier release did not say
+        #: who: the queue is then for whoever its name lets in.
+        self.owner: Owner | None = None
         self.made_ms: i64 = queue.turn.now_ms
         #: True while a message comes in by the right way.
         self.admits = False
@@ -64,7 +67,7 @@ class Staging:
         vhost = queue.vhost
         if not self.admits or vhost is None:
             return REFUSE
-        if vhost.sinks.drops(self.sink, self.destination, self.batch):
+        if vhost.sinks.drops(self.sink, self.destination, self.batch, self.owner):
             queue.deduplicated += 1
             return DROP
         if self.sealed:
@@ -82,9 +85,10 @@ class Staging:
         """Return who declared it and when, as the record of its queue holds it."""
         return staging_record(self.owner, self.made_ms)
 
-    def restore(self, owner: str, made_ms: object) -> None:
+    def restore(self, record: dict[str, object]) -> None:
         """Take back what a record told; older ones tell nothing, and the age begins anew."""
-        self.owner = owner
+        self.owner = recorded_owner(record)
+        made_ms = record.get("made_ms")
         if isinstance(made_ms, int):
             self.made_ms = made_ms
 
@@ -96,6 +100,17 @@ class Staging:
         """Raises: AccessRefused (403): what is staged is for nobody yet."""
         raise AccessRefused(f"staging queue '{self.queue.name}' is not consumed")
 
+    def check_user(self, by: Owner | None) -> None:
+        """Check that it is `by` who stages here.
+
+        Raises: AccessRefused (403): it is the part of a batch that is another's.
+        """
+        if not is_free_for(self.owner, by):
+            raise AccessRefused(
+                f"staging queue '{self.queue.name}' belongs to another user, who alone stages in "
+                "it and commits or deletes it"
+            )
+
     def check_free(self) -> None:
         """Raises: PreconditionFailed (406) for a queue whose batch is committed."""
         if self.release is not None:
@@ -105,9 +120,9 @@ class Staging:
             )
 
 
-def staging_record(owner: str, made_ms: i64) -> dict[str, object]:
+def staging_record(owner: Owner | None, made_ms: i64) -> dict[str, object]:
     """Return what the record of a staging queue tells beside what that of any queue does."""
-    return {"owner": owner, "made_ms": int(made_ms)}
+    return {**owner_fields(owner), "made_ms": int(made_ms)}
 
 
 def staging_of(queue: ClassicQueue, arguments: Arguments) -> Staging | None:

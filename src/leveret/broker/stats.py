@@ -20,6 +20,7 @@ from leveret.broker.classic import ClassicQueue
 from leveret.broker.delayed import due_ms
 from leveret.broker.exchange import Exchange
 from leveret.broker.policy import effective_definition
+from leveret.broker.publishers import Publisher
 from leveret.broker.queue import Queue
 from leveret.broker.sinks import Sink
 from leveret.broker.vhost import Vhost
@@ -129,10 +130,11 @@ class DelayedStats:
 class PublisherStats:
     """A publisher that numbers its messages: its highest number in a queue, and its last time."""
 
-    def __init__(self, name: bytes, number: i64, time_ms: i64) -> None:
-        self.name: Final = name.decode("utf-8", "surrogateescape")
-        self.number: Final = int(number)
-        self.time_ms: Final = int(time_ms)
+    def __init__(self, name: bytes, known: Publisher) -> None:
+        self.name: Final = name.decode("utf-8", "replace")
+        self.number: Final = int(known.number)
+        self.time_ms: Final = int(known.time_ms)
+        self.owner: Final = known.owner
 
 
 @final
@@ -164,7 +166,8 @@ class SinkStats:
         stagings = [queue.staging for queue in queues if queue.staging is not None]
         ages = [max(0, int(one.queue.turn.now_ms) - int(one.made_ms)) for one in stagings]
         self.age_ms: Final = max(ages, default=0)
-        self.owners: Final = sorted({one.owner for one in stagings if one.owner})
+        self.owners: Final = sorted({one.owner.name for one in stagings if one.owner is not None})
+        self.owner: Final = sink.owner
 
 
 @final
@@ -297,7 +300,7 @@ class PublisherListing:
             self._next += 1
             known = publishers.known(name)
             if known is not None:
-                taken.append(PublisherStats(name, known.number, known.time_ms))
+                taken.append(PublisherStats(name, known))
         return taken
 
 

@@ -27,6 +27,7 @@ from leveret.broker.stream_reader import StreamReader
 
 if TYPE_CHECKING:
     from leveret.broker.consumer import Consumer
+    from leveret.broker.ownership import Owner
     from leveret.broker.stream import Stream
     from leveret.message import Message
 
@@ -73,15 +74,18 @@ class StreamGroup(Queue):
     def subscribe(self, consumer: Consumer, where: str) -> None:
         """Add a consumer.
 
-        Raises: as `Stream.attach`; AccessRefused (403) beside an exclusive one; PreconditionFailed
-        (406) when the stream keeps offsets for too many names.
+        Raises: as `Stream.attach`; AccessRefused (403) beside an exclusive one, and for a name that
+        is another user's; PreconditionFailed (406) when the stream keeps offsets for too many
+        names, or the user has too many.
         """
         stream = self.stream
         offsets = stream.offsets
         reader = stream.reader(consumer.arguments, where)
         wanted = stream_filter(consumer.arguments, where)
-        offsets.check_room(self.reader_name)
+        by = consumer.outlet.link.as_owner
+        offsets.check_user(self.reader_name, by)
         stream.subscribe(consumer, where)
+        offsets.own(self.reader_name, by)
         offsets.groups[self.reader_name] = self
         if self.reader is None:
             stored = offsets.get(self.reader_name)
@@ -105,6 +109,15 @@ class StreamGroup(Queue):
         self._wait_for_store()
         self._end_unused()
         self.mark()
+
+    def end_others(self, owner: Owner) -> None:
+        """End the consumers that are not `owner`'s; what they ack of what they hold counts."""
+        for consumer in list(self.consumers):
+            if not owner.is_same(consumer.outlet.link.as_owner):
+                # The part of a consumer of all partitions ends with the whole.
+                consumer.cancel()
+                if consumer in self.consumers:
+                    self.unsubscribe(consumer)
 
     def _wait_for_store(self) -> None:
         """Let the reply to the method at hand wait until all that is recorded is on the disk."""

@@ -6,8 +6,12 @@ ends: never by one for each message.  So a crash may bring back what was acked i
 
 Who reads under which name is `stream_group`.
 
+A name belongs to the user who read or stored under it first (`ownership`): only he reads on under
+it.  What an earlier release stored belongs to nobody until somebody reads under it, and so does
+what who operates the broker stores.
+
 Invariants: `stored` is what the journal was told; no offset lies behind a message that nobody
-acked or rejected.
+acked or rejected; `owners` has the names that are stored or read under, and no others.
 """
 
 from __future__ import annotations
@@ -16,16 +20,31 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
+from leveret.broker.ownership import (
+    MAX_STREAM_CONSUMERS,
+    Owner,
+    Quota,
+    check_owned,
+    owner_fields,
+)
 from leveret.broker.source import NOTHING
 from leveret.broker.timers import NO_DEADLINE, Timed
 from leveret.errors import NotFound, PreconditionFailed
-from leveret.limits import STREAM_OFFSET_NAMES_MAX, STREAM_OFFSETS_MS
+from leveret.limits import (
+    STREAM_OFFSET_NAMES_MAX,
+    STREAM_OFFSET_NAMES_PER_USER_MAX,
+    STREAM_OFFSETS_MS,
+)
 from leveret.names import check_new
 from leveret.store.record import FORGOTTEN
 
 if TYPE_CHECKING:
     from leveret.broker.stream import Stream
     from leveret.broker.stream_group import StreamGroup
+
+
+#: What hands over a name, as errors say it.
+GIVE_NAME: Final = "set_stream_consumer_owner"
 
 
 @final
@@ -39,6 +58,13 @@ class StreamOffsets(Timed):
         self.stored: dict[str, int] = {}
         #: Who reads now, or has deliveries that are not settled.
         self.groups: dict[str, StreamGroup] = {}
+        #: Whose each name is; None for nobody's.
+        self.owners: dict[str, Owner | None] = {}
+        #: Whom owners offer names to.
+        self.offered: dict[str, Owner] = {}
+        self.quota: Final = Quota(
+            stream.turn, MAX_STREAM_CONSUMERS, STREAM_OFFSET_NAMES_PER_USER_MAX
+        )
         #: Groups that may have come further than is stored.
         self._moved: dict[str, StreamGroup] = {}
 
@@ -53,17 +79,70 @@ class StreamOffsets(Timed):
         """
         if self.stored.get(name, NOTHING) == offset or offset > self.stream.next_offset:
             return
+        if name not in self.owners:
+            self._add(name, None)
         self.stream.turn.journal.consumer_offset(self.stream.queue_id, name.encode(), offset)
         self.stored[name] = int(offset)
 
-    def check_room(self, name: str) -> None:
-        """Check that an offset may be stored for `name`.  Raises: PreconditionFailed (406)."""
-        if name not in self.stored and name not in self.groups:
-            check_new(name, "consumer of a stream")
-        if name not in self.stored and len(self.stored) >= STREAM_OFFSET_NAMES_MAX:
+    # -- owners -----------------------------------------------------------------------------------
+
+    def label(self, name: str) -> str:
+        """Return a name, its kind and its stream, as errors name them."""
+        return f"consumer name '{name}' of stream '{self.stream.name}'"
+
+    def check_user(self, name: str, by: Owner | None) -> None:
+        """Check that `by` may read and store under `name`, and that it has room if it is new.
+
+        Raises: AccessRefused (403) for another's; PreconditionFailed (406) for one too many.
+        """
+        if name in self.owners:
+            check_owned(self.owners[name], by, self.label(name), GIVE_NAME)
+            return
+        check_new(name, "consumer of a stream")
+        if len(self.owners) >= STREAM_OFFSET_NAMES_MAX:
             raise PreconditionFailed(
                 f"a stream keeps the offsets of at most {STREAM_OFFSET_NAMES_MAX} names"
             )
+        self.check_quota(by)
+
+    def check_quota(self, by: Owner | None) -> None:
+        """Check that a user may have one name more.  Raises: PreconditionFailed (406)."""
+        self.quota.check(
+            by,
+            f"consumer names in stream '{self.stream.name}'",
+            "delete one that is not used any more (leveret ctl delete_stream_consumer)",
+        )
+
+    def own(self, name: str, by: Owner | None) -> None:
+        """Let `name` be `by`'s, and journal that, where it is new or nobody's."""
+        if self.owners.get(name) is not None:
+            return
+        if by is not None:
+            self.give(name, by)
+        elif name not in self.owners:
+            self._add(name, None)
+
+    def give(self, name: str, to: Owner) -> None:
+        """Let `name` belong to `to`, and journal that; the consumers of others under it end."""
+        stream = self.stream
+        stream.turn.changes += 1
+        record = consumer_record(stream.queue_id, name, to)
+        stream.turn.journal.define("stream_consumer", record)
+        self._drop_owner(name)
+        self._add(name, to)
+        group = self.groups.get(name)
+        if group is not None:
+            group.end_others(to)
+
+    def _add(self, name: str, owner: Owner | None) -> None:
+        self.owners[name] = owner
+        self.quota.add(owner)
+
+    def _drop_owner(self, name: str) -> None:
+        """Know no more whose `name` is."""
+        if name in self.owners:
+            self.quota.remove(self.owners.pop(name))
+        self.offered.pop(name, None)
 
     # -- in batches -------------------------------------------------------------------------------
 
@@ -85,6 +164,8 @@ class StreamOffsets(Timed):
         """Know `group` no more: it has stored what it came to, and nobody reads in it."""
         if self.groups.get(group.reader_name) is group:
             del self.groups[group.reader_name]
+            if group.reader_name not in self.stored:
+                self._drop_owner(group.reader_name)
         self._moved.pop(group.reader_name, None)
 
     def drop(self) -> None:
@@ -96,11 +177,14 @@ class StreamOffsets(Timed):
         self.groups.clear()
         self._moved.clear()
         self.stored.clear()
+        self.owners.clear()
+        self.offered.clear()
+        self.quota.clear()
 
     # -- by an operator ---------------------------------------------------------------------------
 
-    def set(self, name: str, offset: i64) -> None:
-        """Let `name` begin at `offset` the next time.
+    def set(self, name: str, offset: i64, by: Owner | None = None) -> None:
+        """Let `name` begin at `offset` the next time; a new one is `by`'s, or without it nobody's.
 
         Raises: PreconditionFailed (406) while somebody reads under that name, for a name that
         cannot be one, for one too many, or for an offset ahead of the stream.
@@ -112,7 +196,9 @@ class StreamOffsets(Timed):
                 f"the offset {int(offset)} is ahead of stream '{self.stream.name}', which ends at "
                 f"{int(end)}: use a number up to that, or 'next'"
             )
-        self.check_room(name)
+        if name not in self.owners:
+            self.check_user(name, by)
+            self.own(name, by)
         self.store(name, offset)
 
     def forget(self, name: str) -> None:
@@ -126,6 +212,7 @@ class StreamOffsets(Timed):
             raise NotFound(f"no consumer '{name}' of stream '{stream.name}'")
         stream.turn.changes += 1
         del self.stored[name]
+        self._drop_owner(name)
         stream.turn.journal.consumer_offset(stream.queue_id, name.encode(), FORGOTTEN)
 
     def _check_unused(self, name: str) -> None:
@@ -137,15 +224,23 @@ class StreamOffsets(Timed):
 
     # -- after a restart --------------------------------------------------------------------------
 
-    def restore(self, offsets: dict[bytes, int]) -> None:
-        """Take what snapshot and journal told.
+    def restore(self, offsets: dict[bytes, int], owners: dict[bytes, Owner]) -> None:
+        """Take what snapshot and journal told; of names without an offset nothing is known.
 
         None is ahead of the stream: where damage took its newest messages, their offsets are given
         once more, and would be missed.
         """
         end: i64 = self.stream.next_offset
         for name, offset in offsets.items():
-            self.stored[name.decode("utf-8", "replace")] = int(min(offset, end))
+            text = name.decode("utf-8", "replace")
+            self.stored[text] = int(min(offset, end))
+            self._drop_owner(text)
+            self._add(text, owners.get(name))
+
+
+def consumer_record(queue_id: i64, name: str, owner: Owner) -> dict[str, object]:
+    """Return the record that tells whose a name of consumers of a stream is."""
+    return {"id": int(queue_id), "name": name.encode(), **owner_fields(owner)}
 
 
 def check_reader_name(name: object, where: str) -> str:

@@ -31,6 +31,7 @@ class NamedReaderStats:
         group = stream.offsets.groups.get(name)
         stored: i64 = stream.offsets.get(name)
         self.name: Final = name
+        self.owner: Final = stream.offsets.owners.get(name)
         #: What is stored; None while nothing is, because a time is looked for still.
         self.offset: Final = None if stored == NOTHING else int(stored)
         #: Messages that are not done.

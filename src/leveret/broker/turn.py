@@ -35,6 +35,7 @@ from leveret.store.spill import Spill, SpillBatch
 
 if TYPE_CHECKING:
     from leveret.broker.events import Events
+    from leveret.broker.ownership import Owner
     from leveret.store.journal import Journal
     from leveret.store.segments import ChunkRef
 
@@ -80,6 +81,8 @@ class Link(SpillWaiter):
         #: Who logged in, and the vhost that was entered; empty before.
         self.user = ""
         self.vhost_name = ""
+        #: The user as the owner of what he makes in the vhost; None before it is entered.
+        self.as_owner: Owner | None = None
         #: False while the peer does not read: its consumers get nothing more until it does.
         self.writable = True
         self.woken = False
@@ -221,6 +224,8 @@ class Turn:
     timed_steps: i64 = TIMED_STEPS_PER_TURN
     #: True while messages hold far more memory than they may.
     overfull: bool = False
+    #: True while the disk is nearly full: what can wait is not written.
+    disk_short: bool = False
 
     def __init__(self, journal: Journal) -> None:
         self.journal = journal
@@ -269,8 +274,8 @@ class Turn:
         self.reply_group: i64 = 0
         #: The shortest `x-consumer-timeout` that any queue ever had, in ms; 0 for none.
         self.consumer_timeout_ms_min: i64 = 0
-        #: True while the disk is nearly full: what can wait is not written.
-        self.disk_short = False
+        #: The limits of each user that has any (`Users.limits`).
+        self.user_limits: dict[str, dict[str, int]] = {}
         #: How long a publisher may be idle before its numbers are forgotten.
         self.publisher_expiry_ms: i64 = PUBLISHER_EXPIRY_MS
         #: Bytes and number of the messages held in memory, each counted once per queue.

@@ -18,9 +18,10 @@ import hmac
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, final
 
-from mypy_extensions import mypyc_attr
+from mypy_extensions import i64, mypyc_attr
 
 from leveret.broker.arguments import is_int
+from leveret.broker.ownership import MAX_PUBLISHERS, MAX_SINKS, MAX_STREAM_CONSUMERS, Owner
 from leveret.broker.permission import Permission, TopicPermission
 from leveret.broker.policy_keys import NUMBER_MAX, utf8_size
 from leveret.errors import NotFound, PreconditionFailed
@@ -49,7 +50,13 @@ SHA512: Final = "rabbit_password_hashing_sha512"
 ARGON2: Final = "leveret_password_hashing_argon2id"
 
 #: What can be limited for a user.
-USER_LIMITS: Final = ("max-connections", "max-channels")
+USER_LIMITS: Final = (
+    "max-connections",
+    "max-channels",
+    MAX_SINKS,
+    MAX_PUBLISHERS,
+    MAX_STREAM_CONSUMERS,
+)
 
 
 def hash_password(salt: bytes, password: bytes) -> bytes:
@@ -108,13 +115,18 @@ def check_user_limits(limits: Mapping[str, object]) -> None:
     for name, value in limits.items():
         if name not in USER_LIMITS:
             raise PreconditionFailed(
-                f"Unrecognised term '{name}' in user-limits: use {' or '.join(USER_LIMITS)}"
+                f"Unrecognised term '{name}' in user-limits: use {_either(USER_LIMITS)}"
             )
         if not is_int(value) or not isinstance(value, int) or abs(value) > NUMBER_MAX:
             raise PreconditionFailed(
                 f"{name} of a user should be a whole number of at most {NUMBER_MAX}, or -1 for no "
                 f"limit; actually was {value}"
             )
+
+
+def _either(names: tuple[str, ...]) -> str:
+    """Return names as a choice in words."""
+    return f"{', '.join(names[:-1])} or {names[-1]}"
 
 
 @final
@@ -128,6 +140,8 @@ class User:
         self.password_hash: Final = password_hash
         self.tags: Final = tags
         self.algorithm: Final = algorithm
+        #: What tells it from all other users that ever had its name; of earlier releases' it is 0.
+        self.number: i64 = 0
 
     def definition(self) -> dict[str, object]:
         """Return the user as its journal record holds it."""
@@ -136,6 +150,7 @@ class User:
             "password_hash": self.password_hash,
             "hashing_algorithm": self.algorithm,
             "tags": self.tags,
+            "number": int(self.number),
         }
 
     def verify_fast(self, password: bytes) -> bool:
@@ -177,6 +192,23 @@ class Users:
         self.topic_permissions: dict[tuple[str, str], dict[str, TopicPermission]] = {}
         #: By user: what of `USER_LIMITS` is set; a negative number is no limit.
         self.limits: dict[str, dict[str, int]] = {}
+        turn.user_limits = self.limits
+        #: The highest number that a user ever had.
+        self.last_number: i64 = 0
+
+    def owner(self, name: str) -> Owner:
+        """Return a user as the owner of what he makes; one who is not there owns nothing."""
+        user = self.by_name.get(name)
+        return Owner(name, -1 if user is None else user.number)
+
+    def has_owner(self, owner: Owner) -> bool:
+        """Tell whether an owner is there still, and not deleted."""
+        user = self.by_name.get(owner.name)
+        return user is not None and user.number == owner.number
+
+    def used(self, number: i64) -> None:
+        """Never give `number` or anything below it to a user."""
+        self.last_number = max(self.last_number, number)
 
     def get(self, name: str) -> User:
         """Return a user.  Raises: NotFound (404)."""
@@ -207,6 +239,11 @@ class Users:
         check_hash(user.algorithm, user.password_hash)
         if user.name not in self.by_name and len(self.by_name) >= USERS_MAX:
             raise PreconditionFailed(f"there are at most {USERS_MAX} users")
+        current = self.by_name.get(user.name)
+        # Beyond all that were given, also by what a restart cannot know of any more.
+        user.number = (
+            max(self.last_number + 1, self._turn.now_ms) if current is None else current.number
+        )
         self._turn.journal.define("user", user.definition())
         self.restore_user(user)
         self._changed(user.name, "")
@@ -393,6 +430,7 @@ class Users:
     def restore_user(self, user: User) -> None:
         """Put a user back."""
         self.by_name[user.name] = user
+        self.used(user.number)
 
     def restore_deleted_user(self, name: str) -> None:
         """Take a user out with all that is his."""

@@ -17,6 +17,8 @@ from leveret.broker.classic import ClassicQueue
 from leveret.broker.copies import blind_copies, carbon_copies
 from leveret.broker.delayed import DelayedMessages
 from leveret.broker.exchange import Exchange, Routing
+from leveret.broker.ownership import Owner, foreign
+from leveret.broker.publishers import GIVE_PUBLISHER, publisher_record
 from leveret.broker.queue import DROP, REFUSE, TAKE, Queue
 from leveret.broker.replies import REPLY_PREFIX
 from leveret.broker.sinks import Sinks
@@ -24,6 +26,7 @@ from leveret.broker.staging import DESTINATION, SINK, Staging
 from leveret.broker.turn import Turn
 from leveret.broker.vhost_queues import VhostQueues
 from leveret.broker.vhost_state import Ids
+from leveret.errors import AccessRefused
 from leveret.message import Message
 from leveret.names import Name
 from leveret.wire.numbered import read_numbered
@@ -43,6 +46,9 @@ KNOWN: Final = 16
 
 #: Inside: a queue must drop from its head what is too much, once the journal knows the message.
 _BOUNDED: Final = 4
+
+#: Inside: a queue knows a publisher's name as the user's from this message on.
+_NAMED: Final = 32
 
 
 class Vhost(VhostQueues):
@@ -80,7 +86,7 @@ class Vhost(VhostQueues):
             else:
                 assert binding.queue is not None
                 queues = [binding.queue]
-            if queues and self.publish(copy, queues) & RECORDED:
+            if queues and self.publish(copy, queues, None) & RECORDED:
                 self.turn.recorded()
             if self.turn.must_wait(self.turn.reply_group):
                 for queue in queues:
@@ -160,25 +166,62 @@ class Vhost(VhostQueues):
         if queue is not None:
             routing.take_queue(queue)
 
-    def publish(self, message: Message, queues: list[Queue]) -> i64:
-        """Put `message` into `queues`; return the flags above as they are so."""
+    def check_publisher(self, properties: bytes, queues: list[Queue], by: Owner | None) -> None:
+        """Check that `by` may publish under the name of a message that is numbered.
+
+        Raises: AccessRefused (403) where a queue that it goes to has the name from another user.
+        """
+        numbered = read_numbered(properties)
+        if numbered is None:
+            return
+        for queue in queues:
+            publishers = queue.publishers
+            if publishers is not None and not publishers.is_free(numbered.publisher, by):
+                # Which queue that is a publisher to an exchange need not know.
+                name = numbered.publisher.decode("utf-8", "replace")
+                raise AccessRefused(
+                    foreign(f"publisher name '{name}' in vhost '{self.name}'", GIVE_PUBLISHER)
+                )
+
+    def publish(self, message: Message, queues: list[Queue], by: Owner | None) -> i64:
+        """Put `message` into `queues`; return the flags above as they are so.
+
+        `by` is the user whose name its publisher's is, where the message is numbered.  A queue in
+        which that is another's refuses it: see `check_publisher`.
+        """
         if message.numbered:
-            outcome = self._spread_numbered(message, queues)
+            outcome = self._spread_numbered(message, queues, by)
         else:
             outcome = self._spread(message, queues)
         if outcome & RECORDED:
             self.turn.journal.publish(message)
+        if outcome & _NAMED:
+            self._record_publisher(message, queues, by)
         if outcome & _BOUNDED:
             _make_room(queues)
         return outcome
 
-    def stage(self, message: Message, staging: Staging) -> i64:
+    def _record_publisher(self, message: Message, queues: list[Queue], by: Owner | None) -> None:
+        """Journal whose a publisher's name is, in the queues that know it from this message on."""
+        numbered = read_numbered(message.properties)
+        if numbered is None:
+            return
+        name = numbered.publisher
+        for queue in queues:
+            if queue.publishers is None or not queue.recorded:
+                continue
+            known = queue.publishers.known(name)
+            if known is not None and known.owner is by and known.number == numbered.number:
+                record = publisher_record(queue.queue_id, name, by)
+                self.turn.journal.define("publisher", record)
+
+    def stage(self, message: Message, staging: Staging, by: Owner | None) -> i64:
         """Put a message into a staging queue; return what `publish` does.
 
         Its headers were looked at, and whether its publisher may write where it is to go.
         """
         staging.admits = True
-        outcome = self.publish(message, [staging.queue])
+        outcome = self.publish(message, [staging.queue], by)
         staging.admits = False
         return outcome
 
@@ -231,7 +274,7 @@ class Vhost(VhostQueues):
                 outcome |= RECORDED
         return outcome
 
-    def _spread_numbered(self, message: Message, queues: list[Queue]) -> i64:
+    def _spread_numbered(self, message: Message, queues: list[Queue], by: Owner | None) -> i64:
         """Put a message into those of `queues` that have not taken its publisher's number."""
         numbered = read_numbered(message.properties)
         if numbered is None:
@@ -239,14 +282,19 @@ class Vhost(VhostQueues):
         outcome: i64 = 0
         known = len(queues) > 0
         for queue in queues:
-            verdict = queue.screen_numbered(numbered)
+            verdict = queue.screen_numbered(numbered, by)
             taken: i64 = 0
             if verdict != DROP:
                 known = False
             if verdict == TAKE:
                 taken = self._spread(message, [queue])
-                if taken & REJECTED == 0 and queue.publishers is not None:
-                    queue.publishers.note(numbered)
+                publishers = queue.publishers
+                if (
+                    taken & REJECTED == 0
+                    and publishers is not None
+                    and publishers.note(numbered, by)
+                ):
+                    taken |= _NAMED
             elif verdict == REFUSE:
                 taken = REJECTED
             elif queue.recorded:

@@ -199,10 +199,14 @@ class VhostExchanges(VhostMetadata):
             raise AccessRefused(f"cannot bind direct reply-to {self.queue_label(destination_name)}")
         # Where both ends are missing RabbitMQ names the source.
         source = self.exchange(source_name)
-        if to_queue:
-            self.queue(destination_name, link)
-        else:
+        if not to_queue:
             self.exchange(destination_name)
+        elif self.queue(destination_name, link).hidden:
+            # It would refuse all that comes, and the exchange's publishers would be told no.
+            raise AccessRefused(
+                f"cannot bind staging {self.queue_label(destination_name)}: messages come to it by "
+                "the default exchange only"
+            )
         if self.strict_keys and source.has_patterns:
             check_strict_binding_key(binding_key)
         identity = binding_identity(to_queue, destination_name, binding_key, arguments)

@@ -132,7 +132,7 @@ class VhostQueues(VhostExchanges):
         queue_id = self.ids.last_queue_id + 1
         record = queue_record(self.name, name, int(queue_id), auto_delete, arguments)
         if SINK in arguments:
-            owner = "" if link is None else link.user
+            owner = None if link is None else link.as_owner
             record.update(staging_record(owner, self.turn.now_ms))
         stream_id = ""
         if arguments.get("x-queue-type") == "stream":
@@ -145,7 +145,7 @@ class VhostQueues(VhostExchanges):
         if exclusive:
             queue.owner = link
         if isinstance(queue, ClassicQueue) and queue.staging is not None and link is not None:
-            queue.staging.owner = link.user
+            queue.staging.owner = link.as_owner
         if queue.recorded:
             self.turn.journal.define_made(definition)
             queue.define_group = self.turn.journal.group

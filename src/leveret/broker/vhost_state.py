@@ -129,7 +129,8 @@ class VhostState:
     def queue(self, name: Name, link: Link | None) -> Queue:
         """Return a queue that `link` may use.
 
-        Raises: NotFound (404); ResourceLocked (405) for another link's exclusive queue.
+        Raises: NotFound (404); ResourceLocked (405) for another link's exclusive queue;
+        AccessRefused (403) for another user's staging queue.
         """
         queue = self.queues.get(name)
         if queue is None:
@@ -140,6 +141,8 @@ class VhostState:
     def _check_owner(self, queue: Queue, link: Link | None) -> None:
         if queue.owner is not None and queue.owner is not link:
             raise self._locked(queue.name)
+        if queue.hidden and link is not None:
+            queue.check_user(link.as_owner)
 
     def _locked(self, name: str) -> ResourceLocked:
         return ResourceLocked(

@@ -46,7 +46,7 @@ def change_of(request: web.Request, status: int, sender: str) -> str:
     if not _may_change(request) or status >= 400:
         return ""
     who = _who(request, sender)
-    return f"administrative change: {request.method} {request.rel_url.raw_path} by {who}"
+    return f"administrative change: {request.method} {request.rel_url.raw_path_qs} by {who}"
 
 
 def _may_change(request: web.Request) -> bool:

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Final
 from aiohttp import web
 
 from leveret.broker.access import Access
+from leveret.broker.ownership import Owner, foreign
 from leveret.broker.permission import READ
 from leveret.broker.users import ADMINISTRATOR, RightsWatcher
 from leveret.errors import AccessRefused, AmqpError, NotFound
@@ -199,6 +200,30 @@ def _ask(request: web.Request, ask: Callable[[], None]) -> None:
     """Check a right, and remember that the request rests on it.  Raises: AccessRefused (403)."""
     ask()
     request[VISIT].asked.append(ask)
+
+
+def is_administrator(request: web.Request) -> bool:
+    """Tell whether who asks operates the broker, or is a user with the tag `administrator`."""
+    access = request.get(ACCESS)
+    return access is None or access.has_tag(ADMINISTRATOR)
+
+
+def asking_owner(request: web.Request) -> Owner | None:
+    """Return the user who asks, as the owner of things; None for who operates the broker."""
+    access = request.get(ACCESS)
+    return None if access is None else access.owner
+
+
+def may_change(request: web.Request, owner: Owner | None, label: str, command: str) -> None:
+    """Check that who asks may change a thing of `owner`: he owns it, or is an administrator.
+
+    What nobody owns yet is for administrators.  `label` and `command` are as of `check_owned`.
+
+    Raises: AccessRefused (403 in HTTP).
+    """
+    by = asking_owner(request)
+    if not is_administrator(request) and (owner is None or not owner.is_same(by)):
+        raise AccessRefused(foreign(label, command))
 
 
 def can_read(request: web.Request, queue: Name) -> bool:

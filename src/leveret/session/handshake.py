@@ -151,6 +151,7 @@ def _open(connection: Connection, method: ConnectionOpen) -> None:
         connection.log.append(("warning", f"user '{connection.user}': no vhost '{name}'"))
     connection.vhost = connection.broker.enter(connection, name)
     connection.access = Access(connection.broker.users, connection.user, name)
+    connection.as_owner = connection.access.owner
     connection.state = OPEN
     connection.send(0, ConnectionOpenOk())
     text = f"user '{connection.user}' authenticated and granted access to vhost "

@@ -46,6 +46,8 @@ def accept_immediate(
             check_publisher(channel, route, inspected.publisher, more_keys, properties)
     queues = queues_of(channel, route, more_keys, properties)
     message = Message(address, properties, body, turn.now_ms, persistent, False, numbered)
+    if numbered:
+        channel.vhost.check_publisher(properties, queues, connection.access.owner)
     route.exchange.published_in += 1
     connection.published += 1
     if channel.mode == TX:
@@ -66,7 +68,7 @@ def hand_out(channel: Channel, message: Message, queues: list[Queue], mandatory:
     outcome: i64 = 0
     if taking:
         taps = [queue for queue in queues if queue.is_tap]
-        outcome = vhost.publish(message, taking + taps)
+        outcome = vhost.publish(message, taking + taps, channel.connection.access.owner)
         for queue in taking:
             # Before the next publish, which may find no room with a consumer any more.
             queue.dispatch(1)

@@ -104,6 +104,8 @@ def accept(
         queues = queues_of(channel, route, more_keys, properties)
     elif route.dynamic:
         queues = unrefused(vhost.route(route.exchange, route.routing_key, properties))
+    if numbered:
+        vhost.check_publisher(properties, queues, connection.as_owner)
     route.exchange.published_in += 1
     connection.published += 1
     if channel.mode == TX:
@@ -112,7 +114,7 @@ def accept(
         return
     outcome: i64 = 0
     if queues:
-        outcome = vhost.publish(message, queues)
+        outcome = vhost.publish(message, queues, connection.as_owner)
     if turn.events is not None:
         turn.events.published(vhost, message, len(queues))
     if route.mandatory:

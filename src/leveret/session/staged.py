@@ -11,13 +11,15 @@ closes.
 
 from __future__ import annotations
 
-from typing import final
+from typing import Final, final
 
 from mypy_extensions import i64
 
 from leveret.broker.commit import Commit, read_command
+from leveret.broker.permission import CONFIGURE
+from leveret.broker.sinks import GIVE_SINK
 from leveret.broker.vhost import DUPLICATE, RECORDED, REJECTED
-from leveret.errors import AmqpError, FrameError, PreconditionFailed, SoftError
+from leveret.errors import AccessRefused, AmqpError, FrameError, PreconditionFailed, SoftError
 from leveret.limits import SHORT_STRING_BYTES_MAX
 from leveret.message import Message
 from leveret.names import cleaned
@@ -27,6 +29,9 @@ from leveret.session.route import Route, check_copies, check_publisher, give_bac
 from leveret.session.states import HALT_COMMIT, OPEN
 from leveret.session.topics import check_way
 from leveret.wire.staged import read_staged
+
+#: How the names of Spark's staging queues begin, behind which the sink's comes.
+_SPARKS_STAGING: Final = "leveret.staging."
 
 
 def accept_special(channel: Channel, route: Route, properties: bytes, body: bytes) -> None:
@@ -51,10 +56,13 @@ def _stage(channel: Channel, route: Route, properties: bytes, body: bytes) -> No
     staging = route.staging
     assert staging is not None
     connection = channel.connection
+    owner = connection.access.owner
+    staging.check_user(owner)
     judged = inspect(channel, properties) or Inspected(properties, [], b"")
     _check_destination(channel, judged.properties, judged.more_keys)
     if judged.numbered:
         check_publisher(channel, route, judged.publisher, [], judged.properties)
+        channel.vhost.check_publisher(judged.properties, route.queues, owner)
     route.exchange.published_in += 1
     connection.published += 1
     # What is staged is kept whatever its delivery mode is; that counts when it goes on.
@@ -71,7 +79,7 @@ def _stage(channel: Channel, route: Route, properties: bytes, body: bytes) -> No
         channel.hold(TxPublish(message, route.queues, route.mandatory, staging))
         connection.check_publisher(True)
         return
-    outcome = channel.vhost.stage(message, staging)
+    outcome = channel.vhost.stage(message, staging, owner)
     if channel.mode == CONFIRM:
         channel.count_publish(outcome)
     connection.check_publisher(outcome & RECORDED != 0)
@@ -101,17 +109,21 @@ class ChannelCommit(Commit):
     """The commit that a channel asked for by `message`."""
 
     def __init__(self, channel: Channel, message: Message, mandatory: bool) -> None:
-        super().__init__(channel.vhost, read_command(message.body))
+        owner = channel.connection.access.owner
+        super().__init__(channel.vhost, read_command(message.body), owner)
         self.channel = channel
         self.message = message
         self.mandatory = mandatory
 
     def check_access(self) -> None:
-        """Check that the user may: the queues go, and what no queue takes may come elsewhere.
+        """Check that the user may: the sink is his, and its queues; the rest has somewhere to go.
 
         Raises: NotFound (404), AccessRefused (403), PreconditionFailed (406).
         """
         channel = self.channel
+        self.check_owner()
+        if not self.command.queues and self.adopts():
+            self._check_adoption()
         for name in self.command.queues:
             channel.connection.access.configure("queue", name)
         exchange = self.command.dead_letter_exchange
@@ -126,6 +138,23 @@ class ChannelCommit(Commit):
                         f"invalid commit: messages to queue '{publish.staging.queue.name}' are in "
                         "the same transaction"
                     )
+
+    def _check_adoption(self) -> None:
+        """Check that who stages nothing may have a sink that was recorded without an owner.
+
+        A staging queue shows a right to the sink; without one, the right to declare such a queue.
+
+        Raises: AccessRefused (403).
+        """
+        sink = self.command.sink
+        access = self.channel.connection.access
+        names = (cleaned(sink), cleaned(f"{_SPARKS_STAGING}{sink}."))
+        if not any(access.allows(CONFIGURE, name) for name in names):
+            raise AccessRefused(
+                f"{self.label} was recorded without an owner; a user who may configure queue "
+                f"'{sink}' can commit to it, or an administrator gives it one "
+                f"(leveret ctl {GIVE_SINK})"
+            )
 
     def judged(self, error: AmqpError | None) -> None:
         """Settle it, or say why not, and let the connection go on."""

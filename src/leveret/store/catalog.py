@@ -28,6 +28,9 @@ IDENTITY: Final[dict[str, list[str]]] = {
     "redelivered": ["id"],
     "retry": ["id", "sequence"],
     "stream_id": ["id"],
+    # Whose a name is that clients use.
+    "publisher": ["id", "name"],
+    "stream_consumer": ["id", "name"],
     # Each is a decision: those of batches that are not released yet are needed, too.
     "sink": ["vhost", "name", "batch"],
     "binding": ["vhost", "source", "destination_type", "destination", "routing_key", "arguments"],

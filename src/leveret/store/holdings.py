@@ -237,10 +237,14 @@ class Holdings(Replay):
         self.catalog.delete(kind, definition)
         if kind == "queue":
             self._drop(self.of(number(definition, "id")))
+        elif kind == "publisher":
+            name = definition.get("name")
+            if isinstance(name, bytes):
+                self.of(number(definition, "id")).publishers.pop(name, None)
         elif kind == "vhost":
-            name = text(definition, "name")
+            vhost = text(definition, "name")
             for queue in self.queues.values():
-                if queue.definition is not None and queue.vhost == name:
+                if queue.definition is not None and queue.vhost == vhost:
                     self._drop(queue)
 
     def _drop(self, queue: Holding) -> None:
@@ -310,6 +314,8 @@ class Holdings(Replay):
         """Set how far a named consumer has come."""
         if offset == FORGOTTEN:
             self.of(queue_id).offsets.pop(consumer, None)
+            gone: dict[str, object] = {"id": int(queue_id), "name": consumer}
+            self.catalog.delete("stream_consumer", gone)
         else:
             self.of(queue_id).offsets[consumer] = int(offset)
 

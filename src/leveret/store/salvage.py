@@ -90,6 +90,7 @@ class Salvage(CheckpointSource):
         for queue_id in holdings.queues:
             highest = max(highest, int(queue_id))
         out.counter("queue_id", highest)
+        out.counter("user_number", holdings.counters.get("user_number", 0))
         own = ("queue", "binding", "redelivered", "deduplication", "stream_id", "retry")
         for kind, definition in holdings.catalog.others_than(*own):
             out.define(kind, definition)

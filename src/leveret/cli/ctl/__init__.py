@@ -14,14 +14,27 @@ from leveret.cli.ctl import (
     messages,
     permissions,
     policies,
+    publishers,
     sinks,
+    stream_consumers,
     users,
     vhosts,
 )
 from leveret.cli.ctl.asking import Target
 from leveret.cli.place import Config, DataDir, PlaceGroup
 
-MODULES = (users, vhosts, permissions, policies, definitions, messages, sinks, listings)
+MODULES = (
+    users,
+    vhosts,
+    permissions,
+    policies,
+    definitions,
+    messages,
+    sinks,
+    publishers,
+    stream_consumers,
+    listings,
+)
 
 
 def _target(context: typer.Context, data_dir: DataDir = None, config: Config = None) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, cast
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import typer
 
@@ -20,6 +20,7 @@ from leveret.limits import SHORT_STRING_BYTES_MAX
 _QUOTED = 40
 
 Vhost = Annotated[str, typer.Option("--vhost", "-p", help="The vhost.")]
+NewOwner = Annotated[str, typer.Argument(metavar="USER", help="Whose it is from then on.")]
 Format = Annotated[Literal["table", "json", "tsv"], typer.Option("--format", help="How to print.")]
 
 
@@ -30,11 +31,19 @@ class Target:
     data_dir: Path | None
     config: Path | None
 
-    def ask(self, method: str, *path: str, body: object = None) -> object:
+    def ask(
+        self,
+        method: str,
+        *path: str,
+        body: object = None,
+        query: Mapping[str, str] | None = None,
+    ) -> object:
         """Send a request for the path of those names; return its JSON.  Raises: Failure."""
         from leveret.cli.management_client import ask
 
         where = "/api/" + "/".join(quote(_name(part), safe="") for part in path)
+        if query:
+            where += "?" + urlencode({name: _name(value) for name, value in query.items()})
         return ask(find_socket(self.data_dir, self.config), method, where, body)
 
     def show(

@@ -6,13 +6,16 @@ from typing import Annotated, Final
 
 import typer
 
-from leveret.cli.ctl.asking import Format, Vhost, target
+from leveret.cli.ctl.asking import Format, NewOwner, Vhost, target
 
 Sink = Annotated[str, typer.Argument(metavar="SINK")]
+Destination = Annotated[
+    str, typer.Option("--destination", help="Of the sink's destinations this one alone.")
+]
 
 
 def list_sinks(context: typer.Context, vhost: Vhost = "/", form: Format = "table") -> None:
-    """List sinks with their last batch, and what they have staged: bytes, age and owners."""
+    """List sinks with their owner and last batch, and what they have staged: bytes, age, owners."""
     columns = (
         "sink",
         "destination",
@@ -23,13 +26,32 @@ def list_sinks(context: typer.Context, vhost: Vhost = "/", form: Format = "table
         "staging.message_bytes",
         "staging.age_ms",
         "staging.owners",
+        "owner",
     )
     target(context).show(form, columns, "sinks", vhost)
 
 
-def delete_sink(context: typer.Context, sink: Sink, vhost: Vhost = "/") -> None:
+def delete_sink(
+    context: typer.Context, sink: Sink, vhost: Vhost = "/", destination: Destination = ""
+) -> None:
     """Forget the last batch of a sink, to all of its destinations: it begins anew."""
-    target(context).ask("DELETE", "sinks", vhost, sink)
+    target(context).ask("DELETE", "sinks", vhost, sink, query=_place(destination))
 
 
-COMMANDS: Final = (list_sinks, delete_sink)
+def set_sink_owner(
+    context: typer.Context,
+    sink: Sink,
+    user: NewOwner,
+    vhost: Vhost = "/",
+    destination: Destination = "",
+) -> None:
+    """Give a sink, to all of its destinations, to a user: only he commits to it from then on."""
+    query = _place(destination)
+    target(context).ask("PUT", "sinks", vhost, sink, "owner", user, query=query)
+
+
+def _place(destination: str) -> dict[str, str]:
+    return {"destination": destination} if destination else {}
+
+
+COMMANDS: Final = (list_sinks, delete_sink, set_sink_owner)

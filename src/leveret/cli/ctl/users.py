@@ -53,7 +53,7 @@ def list_users(context: typer.Context, form: Format = "table") -> None:
 def set_user_limits(
     context: typer.Context, user: Name, limits: Annotated[str, typer.Argument(metavar="JSON")]
 ) -> None:
-    """Set limits of a user: `{"max-connections": 10, "max-channels": 50}`; -1 is none."""
+    """Set limits of a user: `{"max-connections": 10, "max-sinks": 50}`; -1 is none."""
     found = json_of(limits, "LIMITS")
     if not isinstance(found, dict):
         raise exits.Failure("LIMITS is no JSON object", exits.USAGE)

@@ -1,6 +1,10 @@
-"""`GET /api/publishers/{vhost}/{queue}`: how far those have come that number their messages.
+"""The publishers of a queue that number their messages: `/api/publishers/{vhost}/{queue}`.
 
-Who asks over TCP needs any permission for the queue.
+GET tells how far each has come and whose the name is; DELETE of one forgets it, so that it begins
+anew with any number; PUT of its owner hands it over.
+
+Who asks over TCP needs any permission for the queue; only its owner and administrators forget a
+name or hand it over.
 """
 
 from __future__ import annotations
@@ -9,28 +13,110 @@ from typing import Final
 
 from aiohttp import web
 
+from leveret.broker.publishers import GIVE_PUBLISHER, Publisher
+from leveret.broker.queue import Queue
 from leveret.broker.stats import PublisherListing, PublisherStats
-from leveret.management.gate import may_see
-from leveret.management.routes.shared import BROKER, Row, found_vhost, name_of, stream_rows
+from leveret.errors import NotFound
+from leveret.management.gate import asking_owner, is_administrator, may_change, may_see
+from leveret.management.routes.owners import (
+    OFFERS,
+    TAKES,
+    answer,
+    judge,
+    owner_row,
+    wanted_owner,
+)
+from leveret.management.routes.shared import (
+    BROKER,
+    OPERATOR,
+    Row,
+    found_vhost,
+    name_of,
+    stream_rows,
+)
 
 
 async def publishers(request: web.Request) -> web.StreamResponse:
     """Return the publishers of a queue or a stream."""
-    queue = name_of(request, "queue")
-    may_see(request, queue)
-    vhost = found_vhost(request)
-    vhost.queue(queue, None)
-    listing = PublisherListing(request.app[BROKER], vhost.name, queue)
-    return await stream_rows(request, listing.take, _row)
+    queue = _queue(request)
+    listing = PublisherListing(request.app[BROKER], request.match_info["vhost"], queue.name)
+    return await stream_rows(request, listing.take, lambda stats: _row(request, stats))
 
 
-def _row(stats: PublisherStats) -> Row:
+async def forget(request: web.Request) -> web.Response:
+    """Forget a publisher, so that it may begin anew."""
+    async with request.app[OPERATOR].changing():
+        queue = _queue(request)
+        found = _named(request, queue)
+        for _, known in found:
+            may_change(request, known.owner, _label(request), GIVE_PUBLISHER)
+        for name, _ in found:
+            queue.forget_publisher(name)
+    return web.Response(status=204)
+
+
+async def give(request: web.Request) -> web.Response:
+    """Hand a publisher's name over to another user, or offer it."""
+    to = wanted_owner(request)
+    async with request.app[OPERATOR].changing():
+        queue = _queue(request)
+        found = _named(request, queue)
+        publishers = queue.publishers
+        assert publishers is not None
+        label = _label(request)
+        outcomes = [
+            judge(request, known.owner, known.offered, to, label, GIVE_PUBLISHER)
+            for _, known in found
+        ]
+        publishers.check_quota(to, outcomes.count(TAKES), queue.name)
+        for (name, known), outcome in zip(found, outcomes, strict=True):
+            if outcome == OFFERS:
+                known.offered = to
+            else:
+                queue.give_publisher(name, to)
+    return answer(outcomes[0])
+
+
+def _queue(request: web.Request) -> Queue:
+    """Return the queue that the path names.
+
+    Raises: AccessRefused (403), NotFound (404).
+    """
+    name = name_of(request, "queue")
+    may_see(request, name)
+    queue = found_vhost(request).queue(name, None)
+    if not is_administrator(request):
+        queue.check_user(asking_owner(request))
+    return queue
+
+
+def _named(request: web.Request, queue: Queue) -> list[tuple[bytes, Publisher]]:
+    """Return the publishers of a queue that the path names.  Raises: NotFound (404)."""
+    text = request.match_info["publisher"]
+    publishers = queue.publishers
+    names = [] if publishers is None else publishers.called(text)
+    if publishers is None or not names:
+        raise NotFound(f"no publisher '{text}' of queue '{queue.name}'")
+    return [(name, publishers.by_name[name]) for name in names]
+
+
+def _label(request: web.Request) -> str:
+    path = request.match_info
+    return f"publisher name '{path['publisher']}' of queue '{path['queue']}'"
+
+
+def _row(request: web.Request, stats: PublisherStats) -> Row:
     """Return a publisher; `last` is when it sent last, in ms since 1970."""
     return {
         "publisher": stats.name,
         "publishing_id": stats.number,
         "last": stats.time_ms,
+        **owner_row(request, stats.owner),
     }
 
 
-ROUTES: Final = (web.get("/api/publishers/{vhost}/{queue}", publishers),)
+ROUTES: Final = (
+    web.get("/api/publishers/{vhost}/{queue}", publishers),
+    web.delete("/api/publishers/{vhost}/{queue}/{publisher}", forget),
+    web.put("/api/publishers/{vhost}/{queue}/{publisher}/owner/{user}", give),
+)

@@ -1,9 +1,10 @@
 """`GET /api/sinks/{vhost}`: who commits batches, how far, and what is staged; DELETE forgets one.
 
-A sink is its name and its destination; DELETE forgets all of a name, or the one that the query
-parameter `destination` says.
+A sink is its name and its destination; DELETE, and PUT of another owner, mean all of a name, or the
+one that the query parameter `destination` says.
 
-Who asks over TCP sees and forgets the sinks whose names he may *configure*, as if they were queues.
+Who asks over TCP sees his own sinks, and those whose names he may *configure*, as if they were
+queues; an administrator sees all.  Only its owner and administrators forget one or hand it over.
 """
 
 from __future__ import annotations
@@ -12,9 +13,25 @@ from typing import Final
 
 from aiohttp import web
 
+from leveret.broker.permission import CONFIGURE
+from leveret.broker.sinks import GIVE_SINK, Sink
 from leveret.broker.stats import SinkListing, SinkStats
-from leveret.errors import AccessRefused, NotFound
-from leveret.management.gate import may_configure
+from leveret.errors import NotFound
+from leveret.management.gate import (
+    ACCESS,
+    asking_owner,
+    is_administrator,
+    may_change,
+    may_configure,
+)
+from leveret.management.routes.owners import (
+    OFFERS,
+    TAKES,
+    answer,
+    judge,
+    owner_row,
+    wanted_owner,
+)
 from leveret.management.routes.shared import BROKER, OPERATOR, Row, found_vhost, stream_rows
 from leveret.names import Name
 
@@ -25,40 +42,84 @@ async def sinks(request: web.Request) -> web.StreamResponse:
 
     def take(count: int) -> list[SinkStats]:
         while taken := listing.take(count):
-            seen = [stats for stats in taken if _may_see(request, stats.name)]
+            seen = [stats for stats in taken if _may_see(request, stats)]
             if seen:
                 return seen
         return []
 
-    return await stream_rows(request, take, _row)
+    return await stream_rows(request, take, lambda stats: _row(request, stats))
 
 
 async def forget(request: web.Request) -> web.Response:
     """Forget a sink, so that it may begin anew."""
     name = request.match_info["sink"]
-    may_configure(request, Name(name))
+    destination = request.query.get("destination")
     async with request.app[OPERATOR].changing():
-        destination = request.query.get("destination")
-        if not found_vhost(request).sinks.forget(name, destination):
-            raise NotFound(f"no sink '{name}' in vhost '{request.match_info['vhost']}'")
+        vhost = found_vhost(request)
+        for sink in _named(request):
+            may_change(request, sink.owner, _label(sink, vhost.name), GIVE_SINK)
+        vhost.sinks.forget(name, destination)
     return web.Response(status=204)
 
 
-def _may_see(request: web.Request, sink: str) -> bool:
-    try:
-        may_configure(request, Name(sink))
-    except AccessRefused:
-        return False
-    return True
+async def give(request: web.Request) -> web.Response:
+    """Hand a sink over to another user, or offer it."""
+    to = wanted_owner(request)
+    async with request.app[OPERATOR].changing():
+        vhost = found_vhost(request)
+        found = _named(request)
+        outcomes = [
+            judge(request, sink.owner, sink.offered, to, _label(sink, vhost.name), GIVE_SINK)
+            for sink in found
+        ]
+        vhost.sinks.check_quota(to, outcomes.count(TAKES))
+        for sink, outcome in zip(found, outcomes, strict=True):
+            if outcome == OFFERS:
+                sink.offered = to
+            else:
+                vhost.sinks.give(sink, to)
+    return answer(outcomes[0])
 
 
-def _row(stats: SinkStats) -> Row:
+def _named(request: web.Request) -> list[Sink]:
+    """Return the sinks that a request means.
+
+    Raises: AccessRefused (403), NotFound (404): who may not see a sink of that name does not learn
+    whether there is one.
+    """
+    vhost = found_vhost(request)
+    name = request.match_info["sink"]
+    found = vhost.sinks.named(name, request.query.get("destination"))
+    by = asking_owner(request)
+    if by is not None and not is_administrator(request):
+        known = [sink for sink in found if by.is_same(sink.owner) or by.is_same(sink.offered)]
+        if not found or len(known) < len(found):
+            may_configure(request, Name(name))
+    if not found:
+        raise NotFound(f"no sink '{name}' in vhost '{vhost.name}'")
+    return found
+
+
+def _label(sink: Sink, vhost: str) -> str:
+    place = f" to '{sink.destination}'" if sink.destination else ""
+    return f"sink '{sink.name}'{place} in vhost '{vhost}'"
+
+
+def _may_see(request: web.Request, stats: SinkStats) -> bool:
+    access = request.get(ACCESS)
+    if access is None or is_administrator(request) or access.owner.is_same(stats.owner):
+        return True
+    return bool(access.allows(CONFIGURE, Name(stats.name)))
+
+
+def _row(request: web.Request, stats: SinkStats) -> Row:
     """Return a sink; `last` is when it committed last, in ms since 1970."""
     committed = stats.batch >= 0
     return {
         "sink": stats.name,
         "destination": stats.destination or None,
         "vhost": stats.vhost,
+        **owner_row(request, stats.owner),
         "batch": stats.batch if committed else None,
         "last": stats.time_ms if committed else None,
         "releasing": stats.releasing,
@@ -82,4 +143,5 @@ def _row(stats: SinkStats) -> Row:
 ROUTES: Final = (
     web.get("/api/sinks/{vhost}", sinks),
     web.delete("/api/sinks/{vhost}/{sink}", forget),
+    web.put("/api/sinks/{vhost}/{sink}/owner/{user}", give),
 )

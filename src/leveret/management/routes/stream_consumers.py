@@ -1,4 +1,8 @@
-"""The named consumers of a stream: `/api/streams/{vhost}/{name}/consumers`."""
+"""The named consumers of a stream: `/api/streams/{vhost}/{name}/consumers`.
+
+Who asks over TCP needs the permission to *read* the stream.  Only its owner and administrators move
+a name, forget it, or hand it over; a new one is whose who stores it.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +11,20 @@ from typing import Final
 
 from aiohttp import web
 
+from leveret.broker.stream import Stream
+from leveret.broker.stream_offsets import GIVE_NAME
 from leveret.broker.stream_stats import NamedReaderListing, NamedReaderStats
 from leveret.errors import NotFound, PreconditionFailed
 from leveret.management.bodies import object_of
+from leveret.management.gate import asking_owner, may_change
+from leveret.management.routes.owners import (
+    OFFERS,
+    TAKES,
+    answer,
+    judge,
+    owner_row,
+    wanted_owner,
+)
 from leveret.management.routes.shared import (
     OPERATOR,
     Row,
@@ -25,7 +40,7 @@ _OFFSET_MAX: Final = 1 << 60
 async def consumers(request: web.Request) -> web.StreamResponse:
     """Return the names with their offsets."""
     listing = NamedReaderListing(found_stream(request))
-    return await stream_rows(request, listing.take, _row)
+    return await stream_rows(request, listing.take, lambda stats: _row(request, stats))
 
 
 async def consumer(request: web.Request) -> web.Response:
@@ -33,7 +48,7 @@ async def consumer(request: web.Request) -> web.Response:
     stream, name = found_stream(request), request.match_info["consumer"]
     if name not in stream.offsets.stored and name not in stream.offsets.groups:
         raise NotFound(f"no consumer named '{name}' in stream '{stream.name}'")
-    return json_response(_row(NamedReaderStats(stream, name)))
+    return json_response(_row(request, NamedReaderStats(stream, name)))
 
 
 async def move(request: web.Request) -> web.Response:
@@ -50,23 +65,54 @@ async def move(request: web.Request) -> web.Response:
     stream, name = found_stream(request), request.match_info["consumer"]
     status = HTTPStatus.NO_CONTENT if name in stream.offsets.stored else HTTPStatus.CREATED
     async with request.app[OPERATOR].changing():
-        stream.offsets.set(name, stream.start_offset(wanted, f"stream '{stream.name}'"))
+        _check_change(request, stream, name)
+        offset = stream.start_offset(wanted, f"stream '{stream.name}'")
+        stream.offsets.set(name, offset, asking_owner(request))
     return web.Response(status=status)
 
 
 async def forget(request: web.Request) -> web.Response:
     """Forget a name."""
     stream = found_stream(request)
+    name = request.match_info["consumer"]
     async with request.app[OPERATOR].changing():
-        stream.offsets.forget(request.match_info["consumer"])
+        _check_change(request, stream, name)
+        stream.offsets.forget(name)
     return web.Response(status=204)
 
 
-def _row(stats: NamedReaderStats) -> Row:
+async def give(request: web.Request) -> web.Response:
+    """Hand a name over to another user, or offer it; the consumers of others under it end."""
+    to = wanted_owner(request)
+    stream, name = found_stream(request), request.match_info["consumer"]
+    offsets = stream.offsets
+    async with request.app[OPERATOR].changing():
+        if name not in offsets.owners:
+            raise NotFound(f"no consumer named '{name}' in stream '{stream.name}'")
+        owner, offered = offsets.owners[name], offsets.offered.get(name)
+        outcome = judge(request, owner, offered, to, offsets.label(name), GIVE_NAME)
+        if outcome == OFFERS:
+            offsets.offered[name] = to
+        else:
+            if outcome == TAKES:
+                offsets.check_quota(to)
+            offsets.give(name, to)
+    return answer(outcome)
+
+
+def _check_change(request: web.Request, stream: Stream, name: str) -> None:
+    """Check that who asks may move or forget a name.  Raises: AccessRefused (403 in HTTP)."""
+    offsets = stream.offsets
+    if name in offsets.owners:
+        may_change(request, offsets.owners[name], offsets.label(name), GIVE_NAME)
+
+
+def _row(request: web.Request, stats: NamedReaderStats) -> Row:
     """Return a name; `lag` counts the messages that are not done."""
     active = stats.active
     return {
         "name": stats.name,
+        **owner_row(request, stats.owner),
         "offset": stats.offset,
         "lag": stats.lag,
         "consumers": stats.consumer_count,
@@ -80,4 +126,5 @@ ROUTES: Final = (
     web.get("/api/streams/{vhost}/{name}/consumers/{consumer}", consumer),
     web.put("/api/streams/{vhost}/{name}/consumers/{consumer}", move),
     web.delete("/api/streams/{vhost}/{name}/consumers/{consumer}", forget),
+    web.put("/api/streams/{vhost}/{name}/consumers/{consumer}/owner/{user}", give),
 )

@@ -145,10 +145,11 @@ def _publish(channel: Channel, publish: TxPublish) -> i64:
     if publish.immediate:
         return hand_out(channel, message, queues, publish.mandatory)
     outcome: i64 = 0
+    owner = channel.connection.access.owner
     if queues and publish.staging is not None:
-        outcome = channel.vhost.stage(message, publish.staging)
+        outcome = channel.vhost.stage(message, publish.staging, owner)
     elif queues:
-        outcome = channel.vhost.publish(message, queues)
+        outcome = channel.vhost.publish(message, queues, owner)
     if turn.events is not None and publish.staging is None:
         turn.events.published(channel.vhost, message, len(queues))
     if publish.mandatory and not is_reached(queues):

@@ -1,0 +1,37 @@
+"""Publishers that number their messages: how far each is in a queue, and whose its name is."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import typer
+
+from leveret.cli.ctl.asking import Format, NewOwner, Vhost, target
+
+Queue = Annotated[str, typer.Argument(metavar="QUEUE")]
+Publisher = Annotated[str, typer.Argument(metavar="PUBLISHER")]
+
+
+def list_publishers(
+    context: typer.Context, queue: Queue, vhost: Vhost = "/", form: Format = "table"
+) -> None:
+    """List the publishers of a queue or a stream: highest number, owner, when they sent last."""
+    columns = ("publisher", "publishing_id", "owner", "last")
+    target(context).show(form, columns, "publishers", vhost, queue)
+
+
+def delete_publisher(
+    context: typer.Context, queue: Queue, publisher: Publisher, vhost: Vhost = "/"
+) -> None:
+    """Forget the highest number of a publisher in a queue: it begins anew."""
+    target(context).ask("DELETE", "publishers", vhost, queue, publisher)
+
+
+def set_publisher_owner(
+    context: typer.Context, queue: Queue, publisher: Publisher, user: NewOwner, vhost: Vhost = "/"
+) -> None:
+    """Give a publisher's name in a queue to a user: only he publishes under it from then on."""
+    target(context).ask("PUT", "publishers", vhost, queue, publisher, "owner", user)
+
+
+COMMANDS: Final = (list_publishers, delete_publisher, set_publisher_owner)
