@@ -11,29 +11,39 @@ from __future__ import annotations
 from typing import Final
 
 from leveret.errors import PreconditionFailed
-from leveret.limits import DEDUPLICATION_KEYS_MAX, SHORT_STRING_BYTES_MAX, TTL_MS_MAX
+from leveret.limits import (
+    DEDUPLICATION_KEYS_MAX,
+    SHORT_STRING_BYTES_MAX,
+    TTL_MS_MAX,
+)
 
 Arguments = dict[str, object]
 
 #: Queue types and what each means here; `quorum` is taken as a durable classic queue.
 QUEUE_TYPES: Final = ("classic", "quorum", "stream")
 
-_COUNTS: Final = (
-    "x-expires",
-    "x-message-ttl",
-    "x-max-length",
-    "x-max-length-bytes",
-    "x-max-priority",
-    "x-delivery-limit",
-    "x-stream-max-segment-size-bytes",
-    "x-consumer-timeout",
-    "x-deduplication-window-size",
-    "x-deduplication-window-age",
-    "x-retain-acked-bytes",
-    "x-staging-batch",
-    "x-delayed-retry-min",
-    "x-delayed-retry-max",
-)
+#: What a record and the core hold of an integer.
+_NUMBER_MAX: Final = 2**63 - 1
+
+#: The least and the most of each number that a queue is declared with.
+QUEUE_NUMBERS: Final[dict[str, tuple[int, int]]] = {
+    "x-expires": (1, TTL_MS_MAX),
+    "x-message-ttl": (0, TTL_MS_MAX),
+    "x-max-length": (0, _NUMBER_MAX),
+    "x-max-length-bytes": (0, _NUMBER_MAX),
+    "x-max-priority": (0, 255),
+    # RabbitMQ 4's way to say that a quorum queue has none is -1.
+    "x-delivery-limit": (-1, _NUMBER_MAX),
+    "x-stream-max-segment-size-bytes": (0, _NUMBER_MAX),
+    "x-consumer-timeout": (0, _NUMBER_MAX),
+    "x-deduplication-window-size": (1, DEDUPLICATION_KEYS_MAX),
+    "x-deduplication-window-age": (1, _NUMBER_MAX),
+    "x-retain-acked-bytes": (0, _NUMBER_MAX),
+    "x-staging-batch": (0, _NUMBER_MAX),
+    "x-delayed-retry-min": (0, TTL_MS_MAX),
+    "x-delayed-retry-max": (0, TTL_MS_MAX),
+}
+
 _STRINGS: Final = (
     "x-dead-letter-exchange",
     "x-dead-letter-routing-key",
@@ -52,7 +62,7 @@ _STRINGS: Final = (
 )
 #: All that queues here know; others are kept and have no effect.
 KNOWN: Final = (
-    *_COUNTS,
+    *QUEUE_NUMBERS,
     *_STRINGS,
     "x-single-active-consumer",
     "x-queue-version",
@@ -162,9 +172,6 @@ _COMPARED: Final = (
     "x-staging-destination",
 )
 
-#: Arguments that a number of 0 makes no sense for.
-_POSITIVE: Final = ("x-expires", "x-deduplication-window-size", "x-deduplication-window-age")
-
 _AGE_UNITS_SECONDS: Final = {
     "Y": 31_536_000,
     "M": 2_592_000,
@@ -227,7 +234,7 @@ def check_queue_arguments(arguments: Arguments, where: str) -> None:
             raise PreconditionFailed(
                 f"invalid arg '{name}' for {where} of queue type rabbit_{kind}_queue"
             )
-    for name in _COUNTS:
+    for name in QUEUE_NUMBERS:
         if name in arguments:
             _check_count(arguments[name], name, where)
     for name in _STRINGS:
@@ -239,19 +246,14 @@ def check_queue_arguments(arguments: Arguments, where: str) -> None:
 def _check_count(value: object, name: str, where: str) -> None:
     if not isinstance(value, int) or isinstance(value, bool):
         raise _invalid(name, where, f'"expected integer, got {type_name(value)}"')
-    if name == "x-delivery-limit" and value == -1:
-        # RabbitMQ 4's way to say that a quorum queue has none.
-        return
-    if name in _TIMES and value > TTL_MS_MAX:
-        raise _invalid(name, where, f"{{value_too_large,{value}}}")
-    if value < 0 or (name in _POSITIVE and value == 0):
+    least, most = QUEUE_NUMBERS[name]
+    if value < least:
         raise _invalid(
             name, where, "{value_" + ("zero" if value == 0 else "negative") + f",{value}}}"
         )
-    if name == "x-max-priority" and value > 255:
-        raise _invalid(name, where, f"{{max_value_exceeded,{value}}}")
-    if name == "x-deduplication-window-size" and value > DEDUPLICATION_KEYS_MAX:
-        raise _invalid(name, where, f"{{max_value_exceeded,{value}}}")
+    if value > most:
+        why = "value_too_large" if name in _TIMES else "max_value_exceeded"
+        raise _invalid(name, where, f"{{{why},{value}}}")
 
 
 def _check_choices(arguments: Arguments, where: str) -> None:

@@ -33,7 +33,7 @@ _SEGMENT_BYTES_MAX: Final = 3_000_000_000
 _NODES_MAX: Final = 255
 
 #: The least and most of each numeric key, and what its value is called.
-_NUMBERS: Final[dict[str, tuple[int, int, str]]] = {
+POLICY_NUMBERS: Final[dict[str, tuple[int, int, str]]] = {
     "message-ttl": (0, TTL_MS_MAX, "message TTL"),
     "expires": (1, TTL_MS_MAX, "queue expiry"),
     "max-length": (0, NUMBER_MAX, "maximum length"),
@@ -94,7 +94,7 @@ _AGES: Final[dict[str, str]] = {
 _OTHERS: Final = ("ha-params", "delayed-message")
 
 #: All that a policy may hold.
-POLICY_KEYS: Final = (*_NUMBERS, *_WORDS, *_NAMES, *_AGES, *_OTHERS)
+POLICY_KEYS: Final = (*POLICY_NUMBERS, *_WORDS, *_NAMES, *_AGES, *_OTHERS)
 
 #: What an operator policy may hold.
 OPERATOR_KEYS: Final = (
@@ -209,7 +209,7 @@ def _check_value(key: str, value: object) -> None:
 
 def _fault(key: str, value: object) -> str:
     """Return what is wrong with the value of a known key; empty where nothing is."""
-    number = _NUMBERS.get(key)
+    number = POLICY_NUMBERS.get(key)
     words = _WORDS.get(key)
     if number is not None:
         good = is_int(value) and isinstance(value, int) and number[0] <= value <= number[1]

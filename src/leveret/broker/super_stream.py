@@ -110,7 +110,8 @@ def partitions_of(vhost: Vhost, exchange: Exchange) -> list[Stream]:
 
 def _declared(exchange: Exchange) -> int:
     value = exchange.arguments.get(PARTITIONS)
-    return value if isinstance(value, int) else 0
+    # An older build took any number.
+    return min(value, SUPER_STREAM_PARTITIONS_MAX) if isinstance(value, int) else 0
 
 
 def partition_arguments(streams: list[Stream]) -> Arguments:

@@ -13,6 +13,7 @@ from leveret.broker.arguments import Arguments, check_same, differs, type_name
 from leveret.broker.binding import Binding, binding_identity, binding_record
 from leveret.broker.exchange import Exchange
 from leveret.broker.exchanges import check_exchange_type, make_exchange
+from leveret.broker.exchanges.numbers import check_exchange_numbers
 from leveret.broker.policy_keys import utf8_size
 from leveret.broker.replies import is_reply_name
 from leveret.broker.turn import Link
@@ -70,6 +71,7 @@ class VhostExchanges(VhostMetadata):
         Raises: PreconditionFailed (406) for a bad type or argument, or one exchange too many.
         """
         self._check_alternate(arguments, name)
+        check_exchange_numbers(kind, arguments, self.exchange_label(name))
         if len(self.exchanges) >= self.exchanges_max:
             raise PreconditionFailed(f"a vhost has at most {self.exchanges_max} exchanges")
         exchange = make_exchange(name, kind, durable, auto_delete, internal, arguments)
