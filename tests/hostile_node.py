@@ -312,7 +312,7 @@ class HostileNode:
         async def nothing() -> None:
             return
 
-        async def judged(user: str, password: bytes) -> bool:
+        async def judged(user: str, password: bytes, _address: str) -> bool:
             return node.broker.users.verify(user, password)
 
         async def part(ref: ChunkRef, start: int, size: int) -> bytes:

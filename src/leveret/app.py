@@ -56,7 +56,7 @@ from leveret.server.reclaim import Reclaim
 from leveret.server.runner import DiskThreads, Runner
 from leveret.server.space import Space
 from leveret.server.start_progress import StartProgress
-from leveret.session.admission import Admission
+from leveret.session.admission import Admission, network_of
 from leveret.session.connection import Connection
 from leveret.session.settings import SessionSettings, Tokens
 from leveret.store.ballast import Ballast
@@ -292,10 +292,17 @@ class Node:
         listeners = HttpListeners(self.broker, operator, chunks, doors, self._say)
         if settings.http:
             delay_ms = settings.login_failure_delay_ms
-            judge = self.authenticator.judge
-            keeper = Keeper(judge, is_loopback, settings.loopback_users, delay_ms)
+            keeper = Keeper(
+                self._judge, is_loopback, settings.loopback_users, delay_ms, self._backoff
+            )
             listeners.start_tcp(settings.http_host, settings.http_port, keeper)
         return listeners
+
+    async def _judge(self, user: str, password: bytes, address: str) -> bool | None:
+        return await self.authenticator.judge(user, password, network_of(address))
+
+    def _backoff(self, user: str, address: str) -> int:
+        return self.authenticator.backoff.factor(network_of(address), user)
 
     def _recover(self) -> RecoveryReport:
         # Nothing that recovery makes is garbage, so looking for some would only take time.
@@ -560,6 +567,7 @@ class Node:
             "connections_expelled": int(self.admission.expelled + self._http.expelled),
             "connections_refused": int(self.admission.refused + self._http.refused),
             "log_lines_omitted": self._quiet.omitted,
+            **self.authenticator.counts(),
         }
 
     def _say(self, level: str, text: str) -> None:

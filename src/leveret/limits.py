@@ -105,6 +105,21 @@ ACCESS_CACHED_MAX: Final = 1024
 LOGINS_REMEMBERED_MAX: Final = 4096
 LOGINS_REMEMBERED_SECONDS: Final = 300
 
+#: Passwords that wait to be verified: of one user from one address, from one address, and all; one
+#: more turns one away.  All are verified before who waits has had enough, also by one thread.
+LOGINS_WAITING_PER_USER_MAX: Final = 16
+LOGINS_WAITING_PER_NETWORK_MAX: Final = 64
+LOGINS_WAITING_MAX: Final = 256
+
+#: How many times longer a refused login waits for its answer where many were refused before.
+LOGIN_BACKOFF_MAX: Final = 8
+
+#: Addresses, and pairs of address and user, of which the broker remembers how often they were
+#: refused, and pairs that have logged in, for so long.
+LOGIN_NETWORKS_KNOWN_MAX: Final = 4096
+LOGIN_PAIRS_KNOWN_MAX: Final = 4096
+LOGINS_KNOWN_SECONDS: Final = 86_400
+
 # -- broker ----------------------------------------------------------------------------------------
 
 #: Messages that one turn of a loop handles before it lets others go on (compiled code holds the

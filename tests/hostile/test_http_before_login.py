@@ -103,7 +103,7 @@ async def listening(
     async def nothing(*_: object) -> bytes:
         return b""
 
-    async def judged(user: str, password: bytes) -> bool:
+    async def judged(user: str, password: bytes, _address: str) -> bool:
         served.judged += 1
         served.heard.set()
         return node.broker.users.verify(user, password)

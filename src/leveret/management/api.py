@@ -24,7 +24,7 @@ from leveret.management.audit import change_of, sender_of
 from leveret.management.bodies import BODY_BYTES_MAX
 from leveret.management.chunk_source import ChunkSource
 from leveret.management.fields import is_unicode
-from leveret.management.gate import CHALLENGE, VISIT, Gate, Unauthorized, Visit
+from leveret.management.gate import CHALLENGE, VISIT, Gate, TurnedAway, Unauthorized, Visit
 from leveret.management.http_connection import HttpConnection
 from leveret.management.http_log import Log, make_logger
 from leveret.management.operator import Operator
@@ -66,6 +66,9 @@ if TYPE_CHECKING:
 
 #: What changes nothing, so that it may end anywhere.
 _READING = ("GET", "HEAD")
+
+#: When who was turned away may ask again, in seconds.
+_AGAIN_SECONDS = "5"
 
 #: How long a stop waits for requests at hand.
 _STOP_SECONDS = 1.0
@@ -243,6 +246,10 @@ def _through(gate: Gate, clock: Clock) -> Middleware:
         except Unauthorized as refused:
             body = {"error": "not_authorised", "reason": str(refused)}
             return _unread(request, json_response(body, HTTPStatus.UNAUTHORIZED, CHALLENGE))
+        except TurnedAway as busy:
+            body = {"error": "service_unavailable", "reason": str(busy)}
+            again = {"Retry-After": _AGAIN_SECONDS}
+            return _unread(request, json_response(body, HTTPStatus.SERVICE_UNAVAILABLE, again))
         except AccessRefused as refused:
             return json_response({"error": "forbidden", "reason": refused.text}, 403)
 

@@ -54,6 +54,10 @@ class Unauthorized(Exception):
     """A request without right credentials (401); the text says no more than the client may know."""
 
 
+class TurnedAway(Exception):
+    """A request whose password nobody looked at (503); the text says why."""
+
+
 class Visit:
     """One request that was let in, until it is answered; `task` answers it."""
 
@@ -122,22 +126,34 @@ class Gate(RightsWatcher):
         """Hear that a request is answered."""
         self.visits.discard(visit)
 
+    async def _refuse(self, user: str, peer: str, verdict: bool | None, allowed: bool) -> None:
+        """Log a refusal and let it wait.  Raises: TurnedAway (503): nobody looked at it."""
+        keeper = self._keeper
+        if verdict is None:
+            why = "too many logins wait for their passwords to be verified"
+            self._log("warning", f"HTTP login turned away: user '{user}' from {peer} - {why}")
+            await asyncio.sleep(keeper.login_failure_delay_ms / 1000)
+            raise TurnedAway(f"{why}; try again later")
+        why = "invalid credentials" if allowed else "can only connect via localhost"
+        self._log("warning", f"HTTP login refused: user '{user}' from {peer} - {why}")
+        times = keeper.backoff(user, peer)
+        await asyncio.sleep(times * keeper.login_failure_delay_ms / 1000)
+
     async def enter(self, request: web.Request) -> Visit:
         """Let a request in and note what its user may do in the vhost of its path.
 
-        Raises: Unauthorized (401) without right credentials; AccessRefused (403 in HTTP) where
-        the user may not enter the vhost, or there is none; an administrator is told which
-        (NotFound, 404).
+        Raises: Unauthorized (401) without right credentials; TurnedAway (503) when too many wait;
+        AccessRefused (403 in HTTP) where the user may not enter the vhost, or there is none; an
+        administrator is told which (NotFound, 404).
         """
         user, password = _credentials(request)
         keeper = self._keeper
         peer = request.remote or ""
         allowed = user not in keeper.loopback_users or keeper.is_local(peer)
         known = self._broker.users.by_name.get(user)
-        if not allowed or not await keeper.judge(user, password) or known is None:
-            why = "invalid credentials" if allowed else "can only connect via localhost"
-            self._log("warning", f"HTTP login refused: user '{user}' from {peer} - {why}")
-            await asyncio.sleep(keeper.login_failure_delay_ms / 1000)
+        verdict = await keeper.judge(user, password, peer) if allowed else False
+        if not verdict or known is None:
+            await self._refuse(user, peer, verdict, allowed)
             raise Unauthorized(WRONG)
         # The password may have been changed since the judge answered.
         self.check_login(user, (known.password_hash, known.algorithm))

@@ -6,15 +6,22 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 
+def _usual(_user: str, _address: str) -> int:
+    """Have each refusal wait for the usual delay."""
+    return 1
+
+
 @dataclass(frozen=True)
 class Keeper:
     """The keeper of a gate.
 
-    `judge` tells whether a password is a user's, `is_local` whether an address is of the broker's
-    own machine; `loopback_users` come in from there only.
+    `judge` tells whether a password is the user's who asks from an address, None if too many wait
+    to look; `is_local` whether an address is of the broker's own machine; `loopback_users` come in
+    from there only.  `backoff` says by how many times the delay a user from an address waits.
     """
 
-    judge: Callable[[str, bytes], Awaitable[bool]]
+    judge: Callable[[str, bytes, str], Awaitable[bool | None]]
     is_local: Callable[[str], bool]
     loopback_users: tuple[str, ...]
     login_failure_delay_ms: int
+    backoff: Callable[[str, str], int] = _usual

@@ -8,8 +8,12 @@ hash.  The memory holds no password but a BLAKE2b of user and password under a k
 Who fails pays the same price whether the user is there, or not, or has one of RabbitMQ's hashes:
 where there is no hash that is slow, one of nobody is verified.
 
+More than can be verified wait in a queue that a flood cannot hold (`login_queue`), and refusals are
+answered the later the more there were (`backoff`).  AMQP and HTTP share both.
+
 Invariants: a memory counts only for the very hash that it was verified against, so that a changed
-password, a deleted user or one of the same name is verified anew; refusals are not remembered.
+password, a deleted user or one of the same name is verified anew; that a password was refused is
+not remembered.  No more passwords are verified at once than there are threads.
 """
 
 from __future__ import annotations
@@ -24,6 +28,8 @@ from typing import Final
 
 from leveret.broker.users import ARGON2, User, Users
 from leveret.limits import LOGINS_REMEMBERED_MAX, LOGINS_REMEMBERED_SECONDS
+from leveret.server.backoff import Backoff
+from leveret.server.login_queue import Entry, LoginQueue
 from leveret.session.settings import Authenticator, Login
 
 #: OWASP's minimum for Argon2id: memory in KiB, rounds, lanes.
@@ -79,8 +85,15 @@ class PasswordAuthenticator(Authenticator):
         self._threads = ThreadPoolExecutor(THREADS, "login")
         #: What was verified: the hash that it was verified against, and until when it counts.
         self.remembered: dict[bytes, tuple[bytes, float]] = {}
-        #: What is being verified, and who waits for it.
+        #: What is to be verified or is being verified, and who waits for it.
         self.asked: dict[bytes, list[Login]] = {}
+        self.queue = LoginQueue()
+        self.backoff = Backoff(loop.time)
+        self._verifying: set[bytes] = set()
+        # Counters.
+        self.passwords_verified = 0
+        self.refused = 0
+        self.turned_away = 0
 
     def stop(self) -> None:
         """Verify nothing more."""
@@ -90,10 +103,10 @@ class PasswordAuthenticator(Authenticator):
         """Return the Argon2id hash of `password`, made in a thread."""
         return await self._loop.run_in_executor(self._threads, hash_argon2, password)
 
-    async def judge(self, name: str, password: bytes) -> bool:
-        """Tell whether `password` is the user's, for those who can wait."""
-        waiting: asyncio.Future[bool] = self._loop.create_future()
-        self.begin(_AwaitedLogin(name, password, waiting))
+    async def judge(self, name: str, password: bytes, network: str = "") -> bool | None:
+        """Tell whether `password` is the user's, for those who can wait; None: too many wait."""
+        waiting: asyncio.Future[bool | None] = self._loop.create_future()
+        self.begin(_AwaitedLogin(name, password, network, waiting))
         return await waiting
 
     def begin(self, login: Login) -> None:
@@ -101,17 +114,54 @@ class PasswordAuthenticator(Authenticator):
         user = self._users.by_name.get(login.user)
         place = self._place(login.user, login.password)
         if user is not None and (user.verify_fast(login.password) or self._knows(place, user)):
+            self.backoff.accepted(login.network, login.user)
             login.answer(True)
             return
-        waiting = self.asked.get(place)
-        if waiting is not None:
-            waiting.append(login)
+        self.asked.setdefault(place, []).append(login)
+        self._wait(place, login)
+        self._go_on()
+
+    def _wait(self, place: bytes, login: Login) -> None:
+        """Put a password in the queue, unless it is being verified already."""
+        if place in self._verifying:
             return
-        self.asked[place] = [login]
+        known = self.backoff.knows(login.network, login.user)
+        for entry in self.queue.put(login.network, login.user, place, known):
+            # Not from here: who is turned away may be in the middle of something.
+            self._loop.call_soon(self._turn_away, entry)
+
+    def _turn_away(self, entry: Entry) -> None:
+        """Tell those who waited in the entry that too many wait."""
+        waiting = self.asked.get(entry.place, [])
+        if entry.place in self._verifying:
+            return
+        gone = [login for login in waiting if login.network == entry.network]
+        for login in gone:
+            waiting.remove(login)
+        if gone and not waiting:
+            del self.asked[entry.place]
+        self.turned_away += len(gone)
+        for login in gone:
+            login.turn_away()
+        self._run()
+
+    def _go_on(self) -> None:
+        """Have the threads verify what is next."""
+        while len(self._verifying) < THREADS:
+            entry = self.queue.take()
+            if entry is None:
+                return
+            waiting = self.asked.get(entry.place)
+            if waiting and entry.place not in self._verifying:
+                self._begin(entry.place, waiting[0])
+
+    def _begin(self, place: bytes, login: Login) -> None:
+        self._verifying.add(place)
         try:
-            self._submit(place, login, user)
+            self._submit(place, login, self._users.by_name.get(login.user))
         except BaseException:
-            # Nobody would ever answer those that came to wait beside it.
+            # Nobody would ever answer those who wait.
+            self._verifying.discard(place)
             del self.asked[place]
             raise
 
@@ -160,36 +210,62 @@ class PasswordAuthenticator(Authenticator):
 
     def _fail(self, place: bytes, bug: Exception) -> None:
         """Tell those who wait that nobody knows."""
+        self._verifying.discard(place)
         for login in self.asked.pop(place):
             login.fail(bug)
+        self._go_on()
         self._run()
 
     def _answer(self, place: bytes, password_hash: bytes, right: bool | None) -> None:
         """Tell those who wait, and remember what is right; None was not verified at all."""
+        self._verifying.discard(place)
         waiting = self.asked[place]
-        user = self._users.by_name.get(waiting[0].user)
         if right is None:
             waiting = [login for login in waiting if login.wanted()]
             if waiting:
                 # Came when the thread had found that nobody waits.
                 self.asked[place] = waiting
-                self._submit(place, waiting[0], user)
+                self._wait(place, waiting[0])
+                self._go_on()
                 return
         del self.asked[place]
+        self.passwords_verified += right is not None
+        user = self._users.by_name.get(waiting[0].user) if waiting else None
         # The user may have been deleted or got another password meanwhile.
         accepted = user is not None and bool(right) and user.password_hash == password_hash
         if accepted:
             self.remember(waiting[0].user, waiting[0].password, password_hash)
         for login in waiting:
-            login.answer(accepted)
+            self._tell(login, accepted)
+        self._go_on()
         self._run()
+
+    def _tell(self, login: Login, accepted: bool) -> None:
+        if accepted:
+            self.backoff.accepted(login.network, login.user)
+        else:
+            self.refused += 1
+            login.backoff = self.backoff.factor(login.network, login.user)
+            self.backoff.refused(login.network, login.user)
+        login.answer(accepted)
+
+    def counts(self) -> dict[str, int]:
+        """Return what logins came to, by the names of the API."""
+        return {
+            "logins_waiting": len(self.queue),
+            "logins_refused": self.refused,
+            "logins_turned_away": self.turned_away,
+            "passwords_verified": self.passwords_verified,
+        }
 
 
 class _AwaitedLogin(Login):
     """A login for who awaits its answer."""
 
-    def __init__(self, name: str, password: bytes, waiting: asyncio.Future[bool]) -> None:
-        super().__init__(name, password)
+    def __init__(
+        self, name: str, password: bytes, network: str, waiting: asyncio.Future[bool | None]
+    ) -> None:
+        super().__init__(name, password, network)
         self._waiting = waiting
 
     def fail(self, bug: Exception) -> None:
@@ -198,7 +274,7 @@ class _AwaitedLogin(Login):
 
     def go_on(self) -> None:
         if not self._waiting.done():
-            self._waiting.set_result(self.accepted)
+            self._waiting.set_result(None if self.turned_away else self.accepted)
 
     def wanted(self) -> bool:
         return not self._waiting.done()

@@ -100,6 +100,9 @@ class Connection(Link):
     assembling_bytes_max: i64 = ASSEMBLING_BYTES_MAX
     #: When the connection began to close (monotonic ms).
     closing_ms: i64 = 0
+    #: How long the answer to a refused login waits, and what it is; None is silence.
+    refusal_ms: i64 = 0
+    refusal: ConnectionClose | None = None
     # Counters.
     received_bytes: i64 = 0
     sent_bytes: i64 = 0
@@ -645,16 +648,47 @@ class Connection(Link):
         elif self.state != CLOSED:
             self.close(ConnectionForced(text))
 
-    def refuse_login(self, text: str, tell: bool) -> None:
-        """End a login that failed: with a close where the client can take it, else in silence."""
+    def refuse_login(self, text: str, tell: bool, backoff: int = 1) -> None:
+        """End a login that failed: with a close where the client can take it, else in silence.
+
+        With a `backoff` of more than 1 either comes later, by so many times the usual delay.
+        """
         self.log.append(("error", text))
+        close: ConnectionClose | None = None
+        times: i64 = backoff
         if tell:
-            self.send(0, ConnectionClose(403, handshake.refused(self.mechanism), 0, 0))
-            self.state = CLOSING
-            self.closing_ms = self.now_ms
+            close = ConnectionClose(403, handshake.refused(self.mechanism), 0, 0)
+            times -= 1
+        self._refuse_after(times, close)
+
+    def turn_away(self, text: str, error: ConnectionForced, tell: bool) -> None:
+        """End a login that nobody looked at, as late as one that failed."""
+        self.log.append(("warning", text))
+        close: ConnectionClose | None = None
+        if tell:
+            close = ConnectionClose(error.code, error.short_text, 0, 0)
+        self._refuse_after(1, close)
+
+    def _refuse_after(self, times: i64, close: ConnectionClose | None) -> None:
+        """Send a close, or end in silence, after so many times the delay of a refused login."""
+        self.closing_ms = self.now_ms
+        self.refusal = close
+        self.refusal_ms = times * self.settings.login_failure_delay_ms
+        if close is not None and self.refusal_ms == 0:
+            self.tell_refusal()
         else:
             self.halted |= HALT_REFUSED
-            self.closing_ms = self.now_ms
+
+    def tell_refusal(self) -> None:
+        """Hear that the delay of a refused login is over: send its close, or end in silence."""
+        self.halted &= ~HALT_REFUSED
+        if self.refusal is None:
+            self.finish()
+            return
+        self.send(0, self.refusal)
+        self.state = CLOSING
+        self.closing_ms = self.now_ms
+        self.wake()
 
     def finish(self) -> None:
         """Have the socket closed once the output is flushed."""

@@ -6,12 +6,16 @@ who judges has answered, and goes on from there.  A judge that answers at once d
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
-from leveret.errors import InternalError
+from leveret.errors import ConnectionForced, InternalError
+from leveret.session.admission import network_of
 from leveret.session.settings import Login
 from leveret.session.states import HALT_LOGIN, START_OK_NEXT, TUNE_OK_NEXT
 from leveret.wire.methods import ConnectionTune, ConnectionUpdateSecretOk
+
+#: Why nobody looked at a password.
+TOO_MANY: Final = "too many logins wait for their passwords to be verified"
 
 if TYPE_CHECKING:
     from leveret.session.connection import Connection
@@ -21,7 +25,7 @@ class ConnectionLogin(Login):
     """A login of one connection, which is in `state` while it waits."""
 
     def __init__(self, connection: Connection, user: str, password: bytes, state: int) -> None:
-        super().__init__(user, password)
+        super().__init__(user, password, network_of(connection.peer.host))
         self.connection = connection
         self.state = state
         #: True once the connection was halted to wait.
@@ -79,9 +83,13 @@ class StartLogin(ConnectionLogin):
     def judge(self) -> None:
         """Tune the connection, or refuse it."""
         connection = self.connection
+        if self.turned_away:
+            why = f"login turned away: user '{self.user}' - {TOO_MANY}"
+            connection.turn_away(why, ConnectionForced(f"{TOO_MANY}; try again later"), self.tell)
+            return
         if not self.accepted:
             why = f"login refused: user '{self.user}' - invalid credentials"
-            connection.refuse_login(f"{connection.mechanism} {why}", self.tell)
+            connection.refuse_login(f"{connection.mechanism} {why}", self.tell, self.backoff)
             return
         connection.user = self.user
         settings = connection.settings

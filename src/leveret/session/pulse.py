@@ -39,8 +39,8 @@ def tick(connection: Connection, now_ms: i64) -> None:
 
 def _tick_handshake(connection: Connection, now_ms: i64) -> None:
     if connection.halted & HALT_REFUSED:
-        if now_ms - connection.closing_ms >= connection.settings.login_failure_delay_ms:
-            connection.finish()
+        if now_ms - connection.closing_ms >= connection.refusal_ms:
+            connection.tell_refusal()
     elif now_ms - connection.connected_ms >= connection.settings.handshake_ms:
         connection.log.append(("warning", "handshake timeout"))
         connection.finish()

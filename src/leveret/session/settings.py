@@ -23,13 +23,21 @@ RABBITMQ_VERSION: Final = "3.13.7"
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Login:
-    """A login that is to be judged; who asked for it goes on when the answer comes."""
+    """A login that is to be judged; who asked for it goes on when the answer comes.
 
-    def __init__(self, user: str, password: bytes) -> None:
+    `network` is where it comes from, as it counts for floods.
+    """
+
+    def __init__(self, user: str, password: bytes, network: str = "") -> None:
         self.user = user
         self.password = password
+        self.network = network
         self.answered = False
         self.accepted = False
+        #: True where nobody verified the password, because too many wait.
+        self.turned_away = False
+        #: By how many times the usual delay the answer to a refusal waits.
+        self.backoff = 1
 
     def answer(self, accepted: bool) -> None:
         """Hear whether the password is the user's; only the first answer counts."""
@@ -37,6 +45,12 @@ class Login:
             self.answered = True
             self.accepted = accepted
             self.go_on()
+
+    def turn_away(self) -> None:
+        """Hear that too many wait."""
+        if not self.answered:
+            self.turned_away = True
+            self.answer(False)
 
     def fail(self, bug: Exception) -> None:
         """Hear that it cannot be judged, for `bug`, which nobody expected."""

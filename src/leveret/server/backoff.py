@@ -1,0 +1,87 @@
+"""How much longer refused logins of an address wait, and who has logged in from where.
+
+Each refusal counts for its address, and for its pair of address and user; the count halves each
+minute.  The answer to the next refusal is held back by that much longer.  It never counts for a
+user alone, and no right password waits: nobody can lock out another one by guessing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from leveret.limits import (
+    LOGIN_BACKOFF_MAX,
+    LOGIN_NETWORKS_KNOWN_MAX,
+    LOGIN_PAIRS_KNOWN_MAX,
+    LOGINS_KNOWN_SECONDS,
+)
+
+#: The refusals of an address, and of a pair of address and user, that each make an answer wait once
+#: longer.
+NETWORK_REFUSALS: Final = 100
+PAIR_REFUSALS: Final = 10
+
+#: In this time a count is halved.
+HALVES_SECONDS: Final = 60.0
+
+
+class _Counts:
+    """Counts that fade, of so many names at most; the one that was not counted for longest goes."""
+
+    def __init__(self, names_max: int, now: Callable[[], float]) -> None:
+        self._names_max = names_max
+        self._now = now
+        self._counts: dict[str, tuple[float, float]] = {}
+
+    def of(self, name: str) -> float:
+        count, since = self._counts.get(name, (0.0, 0.0))
+        return float(count * 0.5 ** ((self._now() - since) / HALVES_SECONDS))
+
+    def add(self, name: str) -> None:
+        count = self.of(name) + 1
+        self._counts.pop(name, None)
+        if len(self._counts) >= self._names_max:
+            del self._counts[next(iter(self._counts))]
+        self._counts[name] = (count, self._now())
+
+    def forget(self, name: str) -> None:
+        self._counts.pop(name, None)
+
+    def __len__(self) -> int:
+        return len(self._counts)
+
+
+class Backoff:
+    """What a broker remembers of who logs in; `now` tells seconds that never go back."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self.networks = _Counts(LOGIN_NETWORKS_KNOWN_MAX, now)
+        self.pairs = _Counts(LOGIN_PAIRS_KNOWN_MAX, now)
+        #: Until when a pair counts as known that logged in; the one that did so first goes first.
+        self._known: dict[str, float] = {}
+
+    def refused(self, network: str, user: str) -> None:
+        """Count a refusal."""
+        self.networks.add(network)
+        self.pairs.add(f"{network} {user}")
+
+    def accepted(self, network: str, user: str) -> None:
+        """Remember that a user logged in from an address."""
+        pair = f"{network} {user}"
+        self.pairs.forget(pair)
+        self._known.pop(pair, None)
+        if len(self._known) >= LOGIN_PAIRS_KNOWN_MAX:
+            del self._known[next(iter(self._known))]
+        self._known[pair] = self._now() + LOGINS_KNOWN_SECONDS
+
+    def knows(self, network: str, user: str) -> bool:
+        """Tell whether a user has logged in from an address within the last day."""
+        return self._known.get(f"{network} {user}", 0.0) > self._now()
+
+    def factor(self, network: str, user: str) -> int:
+        """Return by how many times the delay of a refusal the next one is to wait, 1 or more."""
+        of_network = self.networks.of(network) / NETWORK_REFUSALS
+        of_pair = self.pairs.of(f"{network} {user}") / PAIR_REFUSALS
+        return min(LOGIN_BACKOFF_MAX, 1 + int(max(of_network, of_pair)))
