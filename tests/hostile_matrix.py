@@ -30,9 +30,12 @@ from typing import Any, Final
 from core import Node, Peer
 from hostile_methods import COMMIT_KEY
 from hostile_node import HostileNode, Tally, exported, others
+from leveret.broker.classic import ClassicQueue
+from leveret.broker.ownership import key_of
 from leveret.broker.stream import Stream
 from leveret.broker.super_stream import declare_super_stream
 from leveret.broker.users import User, hash_password
+from leveret.broker.vhost import Vhost
 from leveret.management.api import MODULES, USERS_MODULES
 from leveret.names import Name
 from leveret.wire.spec import METHODS
@@ -141,12 +144,19 @@ class Actor:
     tags: tuple[str, ...] = ()
     vhost: str = VHOST
     enters: bool = True
+    #: Whether all that has an owner is his.
+    owns: bool = False
 
     def has(self, need: str) -> bool:
         """Tell whether the user has what a row needs."""
+        return any(self._has(one) for one in need.split(" or "))
+
+    def _has(self, need: str) -> bool:
         right, _, what = need.partition(" ")
         if right == "enter":
             return self.enters and self.vhost == VHOST
+        if right == "own":
+            return self.owns
         if right == "tag":
             return what in self.tags
         name = what.partition(" ")[2]
@@ -163,18 +173,25 @@ class Actor:
         return "^(" + "|".join(ends) + ")" if ends else ""
 
 
-def _exact(name: str, needs: Iterable[str], one_of_any: str) -> Actor:
-    """A user who has these needs and nothing else; of a need for any right he has one."""
+def _exact(name: str, needs: Iterable[str], one_of_any: str, which: int = 0) -> Actor:
+    """A user who has these needs and nothing else; of a need for any right he has one.
+
+    Of needs that are one or the other he has the one at the place `which`, or the last.
+    """
     rights: dict[str, frozenset[str]] = {}
     tags: list[str] = []
+    owns = False
     for need in needs:
-        right, _, what = need.partition(" ")
+        either = need.split(" or ")
+        right, _, what = either[min(which, len(either) - 1)].partition(" ")
         if right == "tag":
             tags.append(what)
+        elif right == "own":
+            owns = True
         elif right != "enter":
             chosen = one_of_any if right == "any" else right
             rights[chosen] = rights.get(chosen, frozenset()) | {what.partition(" ")[2]}
-    return Actor(name, rights, tuple(tags))
+    return Actor(name, rights, tuple(tags), owns=owns)
 
 
 def actors(row: Row, *, whole: bool) -> Iterator[Actor]:
@@ -192,6 +209,11 @@ def actors(row: Row, *, whole: bool) -> Iterator[Actor]:
     needs = row.needs
     for right in RIGHTS if any(need.startswith("any ") for need in needs) else ("read",):
         yield _exact(f"what it needs ({right})", needs, right)
+    for which in range(1, max((len(need.split(" or ")) for need in needs), default=1)):
+        yield _exact(f"what it needs (the other, {which})", needs, "read", which)
+    if whole or any("own" in need.split(" or ") for need in needs):
+        yield Actor("owner", {}, owns=True)
+        yield Actor("owner with everything", dict.fromkeys(RIGHTS, every), owns=True)
     counts = range(len(needs)) if whole else range(max(len(needs) - 1, 0), len(needs))
     for count in counts:
         for some in itertools.combinations(needs, count):
@@ -243,8 +265,9 @@ def _furnish(node: Node) -> None:
     vhost.bind(topic, Name("canary-delayed"), False, "canary-between", {}, None)
     staged = {"x-staged-exchange": "canary-topic", "x-staged-routing-key": "canary-key"}
     committed = {"sink": "canary-sink", "batch": 0, "queues": []}
+    numbered = {"x-publisher": "canary-publisher", "x-publishing-id": 1}
     owner.send(
-        publish(1, "", "canary-queue", b"canary-body", delivery_mode=2),
+        publish(1, "", "canary-queue", b"canary-body", delivery_mode=2, headers=numbered),
         publish(1, "", "canary-locked", b"canary-body"),
         publish(1, "", "canary-stream", b"canary-body"),
         publish(1, "", "canary-super-0", b"canary-body"),
@@ -256,7 +279,7 @@ def _furnish(node: Node) -> None:
     assert not owner.take()
     found = vhost.queues["canary-stream"]
     assert isinstance(found, Stream)
-    found.offsets.set("canary-reader", 0)
+    found.offsets.set("canary-reader", 0, node.broker.users.owner("guest"))
 
 
 def state(node: Node, but: str = "") -> tuple[object, ...]:
@@ -273,8 +296,46 @@ def state(node: Node, but: str = "") -> tuple[object, ...]:
         for queue in vhost.queues.values():
             counts = (int(queue.ready_count()), int(queue.unacked_count), len(queue.consumers))
             found.append((vhost.name, queue.name, counts, len(queue.bindings)))
-        found.append((vhost.name, sorted(vhost.exchanges)))
+        found.append((vhost.name, sorted(vhost.exchanges), _owners(vhost)))
     return tuple(found)
+
+
+def _owners(vhost: Vhost) -> list[tuple[str, str, str]]:
+    """Whose each thing of a vhost is that has an owner."""
+    found: list[tuple[str, str, str]] = [
+        (queue.name, str(name), key_of(one.owner))
+        for queue in vhost.queues.values()
+        if queue.publishers is not None
+        for name, one in queue.publishers.by_name.items()
+    ]
+    found += [
+        ("sink", str(place), key_of(one.owner)) for place, one in vhost.sinks.by_place.items()
+    ]
+    for queue in vhost.queues.values():
+        if isinstance(queue, Stream):
+            found += [(queue.name, name, key_of(one)) for name, one in queue.offsets.owners.items()]
+        if isinstance(queue, ClassicQueue) and queue.staging is not None:
+            found.append((queue.name, "staging", key_of(queue.staging.owner)))
+    return sorted(found)
+
+
+def hand_over(node: Node, user: str) -> None:
+    """Let all that has an owner belong to a user."""
+    vhost = node.broker.vhosts.get(VHOST)
+    to = node.broker.users.owner(user)
+    if vhost is None or all(key == to.key for _, _, key in _owners(vhost)):
+        return
+    for sink in list(vhost.sinks.by_place.values()):
+        vhost.sinks.give(sink, to)
+    for queue in vhost.queues.values():
+        for name in [] if queue.publishers is None else list(queue.publishers.by_name):
+            queue.give_publisher(name, to)
+        if isinstance(queue, Stream):
+            for reader in list(queue.offsets.owners):
+                queue.offsets.give(reader, to)
+        if isinstance(queue, ClassicQueue) and queue.staging is not None:
+            queue.staging.owner = to
+    node.sync()
 
 
 def seat(node: Node, actor: Actor) -> None:
@@ -286,6 +347,7 @@ def seat(node: Node, actor: Actor) -> None:
     if actor.enters and actor.vhost in node.broker.vhosts:
         patterns = [actor.pattern(right) for right in RIGHTS]
         users.set_permission("u", actor.vhost, *patterns)
+    hand_over(node, "u" if actor.owns else "guest")
     node.run()
 
 
@@ -322,7 +384,8 @@ def encoded(name: str, declared: dict[str, Any]) -> bytes:
     """The bytes of a method of a row."""
     fields = declared.get("fields", {})
     if name == "basic.publish":
-        body = str(declared.get("body", "body")).encode()
+        body = declared.get("body", "body")
+        body = (body if isinstance(body, str) else json.dumps(body)).encode()
         return publish(1, **fields, body=body, **declared.get("publish", {}))
     return method(0 if name.startswith("connection.") else 1, name, **fields)
 
@@ -458,6 +521,8 @@ class Http:
         enters = actor.has("enter")
         lists = row.declared.get("lists", False) and enters
         status = str(row.declared.get("status", 200))
+        for need, other in row.declared.get("status_of", {}).items():
+            status = str(other) if actor.has(need) else status
         if lacked or not enters:
             self.report.refused += 1
             status = "200" if lists else "403"

@@ -27,6 +27,9 @@ OFFERS: Final = "offers"
 def wanted_owner(request: web.Request) -> Owner:
     """Return the user of the path, as the owner that he is to be.
 
+    It is for those whom `judge` let through: who may not hand the thing over does not learn from it
+    which users there are.
+
     Raises: NotFound (404) where there is none; who is no administrator hears no more than that he
     may not enter the vhost: PreconditionFailed (400).
     """
@@ -45,11 +48,10 @@ def judge(
     request: web.Request,
     owner: Owner | None,
     offered: Owner | None,
-    to: Owner,
     label: str,
     command: str,
 ) -> str:
-    """Return what comes of a request to give a thing of `owner` to `to`.
+    """Return what comes of a request to give a thing of `owner` to the user of the path.
 
     Raises: AccessRefused (403 in HTTP).
     """
@@ -58,7 +60,8 @@ def judge(
     by = asking_owner(request)
     if owner is not None and owner.is_same(by):
         return OFFERS
-    if to.is_same(by) and to.is_same(offered):
+    asked = request.match_info["user"]
+    if by is not None and by.name == asked and by.is_same(offered):
         return TAKES
     raise AccessRefused(foreign(label, command))
 

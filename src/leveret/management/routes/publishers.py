@@ -57,7 +57,6 @@ async def forget(request: web.Request) -> web.Response:
 
 async def give(request: web.Request) -> web.Response:
     """Hand a publisher's name over to another user, or offer it."""
-    to = wanted_owner(request)
     async with request.app[OPERATOR].changing():
         queue = _queue(request)
         found = _named(request, queue)
@@ -65,9 +64,9 @@ async def give(request: web.Request) -> web.Response:
         assert publishers is not None
         label = _label(request)
         outcomes = [
-            judge(request, known.owner, known.offered, to, label, GIVE_PUBLISHER)
-            for _, known in found
+            judge(request, known.owner, known.offered, label, GIVE_PUBLISHER) for _, known in found
         ]
+        to = wanted_owner(request)
         publishers.check_quota(to, outcomes.count(TAKES), queue.name)
         for (name, known), outcome in zip(found, outcomes, strict=True):
             if outcome == OFFERS:

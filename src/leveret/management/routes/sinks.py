@@ -64,14 +64,14 @@ async def forget(request: web.Request) -> web.Response:
 
 async def give(request: web.Request) -> web.Response:
     """Hand a sink over to another user, or offer it."""
-    to = wanted_owner(request)
     async with request.app[OPERATOR].changing():
         vhost = found_vhost(request)
         found = _named(request)
         outcomes = [
-            judge(request, sink.owner, sink.offered, to, _label(sink, vhost.name), GIVE_SINK)
+            judge(request, sink.owner, sink.offered, _label(sink, vhost.name), GIVE_SINK)
             for sink in found
         ]
+        to = wanted_owner(request)
         vhost.sinks.check_quota(to, outcomes.count(TAKES))
         for sink, outcome in zip(found, outcomes, strict=True):
             if outcome == OFFERS:

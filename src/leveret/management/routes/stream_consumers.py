@@ -83,14 +83,14 @@ async def forget(request: web.Request) -> web.Response:
 
 async def give(request: web.Request) -> web.Response:
     """Hand a name over to another user, or offer it; the consumers of others under it end."""
-    to = wanted_owner(request)
     stream, name = found_stream(request), request.match_info["consumer"]
     offsets = stream.offsets
     async with request.app[OPERATOR].changing():
         if name not in offsets.owners:
             raise NotFound(f"no consumer named '{name}' in stream '{stream.name}'")
         owner, offered = offsets.owners[name], offsets.offered.get(name)
-        outcome = judge(request, owner, offered, to, offsets.label(name), GIVE_NAME)
+        outcome = judge(request, owner, offered, offsets.label(name), GIVE_NAME)
+        to = wanted_owner(request)
         if outcome == OFFERS:
             offsets.offered[name] = to
         else:
