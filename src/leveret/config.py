@@ -85,7 +85,11 @@ _FOLLOWS: Final = "default_factory_not_called"
 
 
 class ConfigError(Exception):
-    """Settings that do not fit; the text has a line for each, with its name and place."""
+    """Settings that do not fit; `lines` has one for each, with its name and place."""
+
+    def __init__(self, *lines: str) -> None:
+        super().__init__("\n".join(lines))
+        self.lines = lines
 
 
 def _size(value: object) -> object:
@@ -401,13 +405,13 @@ def load(flags: Mapping[str, object] | None = None) -> Settings:
     given = dict(flags or {})
     unknown = _unknown_variables(os.environ)
     if unknown:
-        raise ConfigError("\n".join(unknown))
+        raise ConfigError(*unknown)
     try:
         return Settings(**given)  # type: ignore[arg-type]  # checked by pydantic
     except ValidationError as error:
         faults = error.errors(include_url=False)
         lines = [_line(fault, given) for fault in faults if fault["type"] != _FOLLOWS]
-        raise ConfigError("\n".join(lines)) from None
+        raise ConfigError(*lines) from None
 
 
 def _unknown_variables(environment: Mapping[str, str]) -> list[str]:

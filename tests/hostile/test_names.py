@@ -81,7 +81,7 @@ CLEANED_PARTS: Final = {
     ("/api/publishers/", "queue"), ("/api/exchanges/", "name"),
 }  # fmt: skip
 EXACT_PARTS: Final = {
-    "vhost", "user", "component", "id", "consumer", "sink",
+    "vhost", "user", "component", "id", "consumer", "sink", "publisher",
     "/api/policies/ name", "/api/operator-policies/ name", "/api/parameters/ name",
     "/api/global-parameters/ name", "/api/vhost-limits/ name", "/api/user-limits/ name",
     "/api/nodes/ name",
@@ -115,6 +115,9 @@ NO_NEW_NAMES: Final = {
     "/api/vhost-limits/{vhost}", "/api/vhost-limits/{vhost}/{name}",
     "/api/user-limits/{user}", "/api/user-limits/{user}/{name}",
     "/api/permissions/{vhost}/{user}", "/api/topic-permissions/{vhost}/{user}",
+    "/api/streams/{vhost}/{name}/consumers/{consumer}/owner/{user}",
+    "/api/publishers/{vhost}/{queue}/{publisher}/owner/{user}",
+    "/api/sinks/{vhost}/{sink}/owner/{user}",
 }  # fmt: skip
 
 #: One of each kind that no new name may hold, but for line ends.
@@ -394,7 +397,7 @@ def test_no_route_takes_another_spelling_for_another_name(world: World, user: st
             secret = _TARGETS[_start_of(route.path)]
             for part in re.findall(r"\{(\w+)\}", route.path):
                 good = {"vhost": "/", "name": secret, "queue": secret, "sink": secret}
-                good["consumer"] = "reader"
+                good |= {"consumer": "reader", "publisher": "publisher", "user": user}
                 for name in spellings("/" if part == "vhost" else secret):
                     path = _path(route.path, {**good, part: name})
                     body = EXAMPLES.get(key_of(route), Example({})).body

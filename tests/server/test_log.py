@@ -17,8 +17,8 @@ from broker_process import BrokerProcess
 from command_process import run_leveret
 from leveret.client.blocking import connect
 from leveret.config import MANAGEMENT_SOCKET
+from leveret.escaping import escaped
 from leveret.management.unix_socket import connect as connect_unix
-from leveret.server.log import escape
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ from leveret.server.log import escape
     ],
 )
 def test_control_characters_are_escaped(text: str, shown: str) -> None:
-    assert escape(text) == shown
+    assert escaped(text) == shown
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
@@ -125,8 +125,8 @@ def test_every_administrative_change_is_logged_with_who_made_it(tmp_path: Path) 
         def ctl(*arguments: str) -> None:
             assert run_leveret("ctl", *arguments, settings=asked).returncode == 0
 
-        ctl("add_user", "ann\n", "s3cret-word")
-        line = broker.expect_line("administrative change: PUT /api/users/ann%0A")
+        ctl("add_user", "ann ", "s3cret-word")
+        line = broker.expect_line("administrative change: PUT /api/users/ann%20")
         assert f"(uid {os.getuid()}, process " in line
         assert "at the management socket" in line
         ctl("list_users")

@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
 from leveret import __version__
-from leveret.cli import exits
+from leveret.cli import exits, output
 from leveret.cli.backup_files import FOLDERS, Copier, Manifest, make_folders, sync_folders
 from leveret.cli.backup_hold import Hold, NoBroker
 from leveret.cli.options import need_empty
@@ -65,7 +65,7 @@ def backup(
             manifest = _copy_stopped(settings.data_dir, to, link)
     size = sum(each.bytes for each in manifest.files)
     seconds = time.monotonic() - began
-    typer.echo(f"{to}: {len(manifest.files)} files, {size} bytes in {seconds:.1f} s")
+    output.say(f"{to}: {len(manifest.files)} files, {size} bytes in {seconds:.1f} s")
     return exits.OK
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Final
 
 import typer
 
-from leveret.cli import options
+from leveret.cli import options, output
 
 #: Arguments of queues that other parts or brokers know, beside those of `broker.arguments`.
 _KNOWN_TO_OTHERS: Final = (
@@ -120,7 +120,7 @@ def exchange(
             internal=internal,
             arguments=arguments,
         )
-    typer.echo(name)
+    output.say(name)
 
 
 def binding(
@@ -146,7 +146,7 @@ def binding(
             channel.exchange_bind(destination, source, key, arguments)
         else:
             channel.queue_bind(destination, source, key, arguments)
-    typer.echo(f"{source} -> {destination}")
+    output.say(f"{source} -> {destination}")
 
 
 def _stream_arguments(
@@ -172,7 +172,7 @@ def _declare_queue(
         declared = channel.queue_declare(
             name, durable=durable, auto_delete=auto_delete, arguments=arguments
         )
-    typer.echo(declared.queue)
+    output.say(declared.queue)
     for key in arguments:
         _tell_near(key)
 
@@ -187,7 +187,7 @@ def _tell_near(key: str) -> None:
     known = (*KNOWN, *_KNOWN_TO_OTHERS)
     near = difflib.get_close_matches(key, known, 1, 0.8) if key not in known else []
     if near:
-        typer.echo(f"leveret: no queue takes {key!r}; did you mean {near[0]}?", err=True)
+        output.say(f"leveret: no queue takes {key!r}; did you mean {near[0]}?", err=True)
 
 
 def app() -> typer.Typer:

@@ -43,11 +43,13 @@ NOT_READ: Final = 141
 
 
 class Failure(Exception):
-    """Ends a command with a line on standard error and an exit code."""
+    """Ends a command with a line on standard error, or several, and an exit code."""
 
-    def __init__(self, text: str, code: int) -> None:
+    def __init__(self, text: str, code: int, *more: str) -> None:
         super().__init__(text)
         self.code = code
+        #: A text may hold line feeds of others: it is one line all the same.
+        self.lines: Final = [line for line in (text, *more) if line]
 
 
 def refused(error: AmqpError) -> Failure:

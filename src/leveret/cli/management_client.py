@@ -64,12 +64,7 @@ def _reason(raw: bytes, field: str = "reason") -> str:
     try:
         found = json.loads(raw)
     except ValueError:
-        return _in_a_line(raw.decode("utf-8", "replace"))
+        return raw.decode("utf-8", "replace")
     if not isinstance(found, dict):
-        return _in_a_line(str(found))
-    return _in_a_line(str(found.get(field) or found.get("reason", found)))
-
-
-def _in_a_line(text: str) -> str:
-    """Return a text with its control characters escaped: names may hold any of them."""
-    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
+        return str(found)
+    return str(found.get(field) or found.get("reason", found))

@@ -1,4 +1,8 @@
-"""Printing messages: the body as it came, or all there is of it as one line of JSON."""
+"""Printing messages: the body as it came, or all there is of it as one line of JSON.
+
+To a terminal a body goes as one line with its control characters escaped: whoever may publish chose
+it.  A pipe and a file get its bytes.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,7 @@ import typer
 
 from leveret.cli.pipe import OutputPipe, leave_broken_pipe
 from leveret.client.message import Message
+from leveret.escaping import escaped, escaped_json
 from leveret.management.fields import plain
 from leveret.wire.properties import BasicProperties
 
@@ -29,10 +34,14 @@ def printing() -> Iterator[Callable[[Message, Literal["body", "json"]], None]]:
     What follows in the block ends quietly, with no message more, when the reader is gone.
     """
     pipe = OutputPipe()
+    shown = sys.stdout.isatty()
 
     def printed(message: Message, form: Literal["body", "json"]) -> None:
         out = sys.stdout.buffer
-        out.write(message.body if form == "body" else as_json(message).encode())
+        if form == "json":
+            out.write(escaped_json(as_json(message)).encode())
+        else:
+            out.write(as_line(message.body) if shown else message.body)
         out.write(b"\n")
         out.flush()
         pipe.wait_until_read()
@@ -41,6 +50,11 @@ def printing() -> Iterator[Callable[[Message, Literal["body", "json"]], None]]:
         yield printed
     except BrokenPipeError:
         leave_broken_pipe()
+
+
+def as_line(body: bytes) -> bytes:
+    """Return a body as a terminal may have it: one line, its control characters escaped."""
+    return escaped(body.decode("utf-8", "backslashreplace")).encode()
 
 
 def as_json(message: Message) -> str:

@@ -67,4 +67,4 @@ def read_settings(data_dir: Path | None, config: Path | None) -> Settings:
     try:
         return load({name: value for name, value in flags.items() if value is not None})
     except ConfigError as error:
-        raise exits.Failure(str(error), exits.CONFIG) from None
+        raise exits.Failure("", exits.CONFIG, *error.lines) from None

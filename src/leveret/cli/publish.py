@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO, Final
 
 import typer
 
-from leveret.cli import exits, options
+from leveret.cli import exits, options, output
 from leveret.limits import CLIENT_MESSAGE_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def publish(
             )
             count += 1
         channel.wait_for_confirms()
-    typer.echo(f"{count} confirmed", err=True)
+    output.say(f"{count} confirmed", err=True)
 
 
 def read_properties(pairs: list[str], headers: list[str], transient: bool) -> BasicProperties:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from leveret.cli import exits
+from leveret.cli import exits, output
 from leveret.cli.backup import failing, progress
 from leveret.cli.backup_files import (
     FOLDERS,
@@ -49,13 +49,13 @@ def restore(
         if faults and not force:
             _remove(data)
             disk.close()
-            raise exits.Failure("\n".join(["the backup is damaged:", *faults]), exits.UNUSABLE)
+            raise exits.Failure("the backup is damaged:", exits.UNUSABLE, *faults)
         _name_format(data)
         disk.close()
     for fault in faults:
-        typer.echo(f"damaged: {fault}")
+        output.say(f"damaged: {fault}")
     size = sum(each.bytes for each in files)
-    typer.echo(f"{data}: {len(files)} files, {size} bytes")
+    output.say(f"{data}: {len(files)} files, {size} bytes")
     return exits.NOTHING if faults else exits.OK
 
 

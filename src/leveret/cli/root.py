@@ -21,9 +21,10 @@ import typer
 import typer.main
 from typer.core import TyperCommand, TyperGroup
 
-from leveret.cli import exits
+from leveret.cli import exits, output
 from leveret.cli.pipe import leave_broken_pipe
 from leveret.cli.suggesting import SafeGroup
+from leveret.escaping import escaped
 
 #: The commands and the modules that hold them, in the order of the help.
 COMMANDS: Final = {
@@ -168,12 +169,13 @@ class Root(SafeGroup):
         except exits.Failure as failure:
             if failure.code == exits.NOT_READ:
                 _write_no_more()
-            return _tell(str(failure), failure.code)
+            return _tell(failure.code, *failure.lines)
         except typer.Abort:
             return exits.INTERRUPTED
         except typer.TyperException as error:
             show = getattr(error, "show", None)
             if show is not None:
+                _escape(error)
                 show()
             code: int = error.exit_code
             return exits.USAGE if code == _CLICK_USAGE else code
@@ -182,20 +184,28 @@ class Root(SafeGroup):
             return exits.NOT_READ
         except OSError as error:
             _write_no_more()
-            return _tell(_told(error), exits.IO_FAILED)
+            return _tell(exits.IO_FAILED, _told(error))
         except MemoryError:
-            return _tell("there is not enough memory for this", exits.SYSTEM)
+            return _tell(exits.SYSTEM, "there is not enough memory for this")
         except Exception as fault:  # noqa: BLE001 (a user is told in a line)
-            return _tell(_fault(fault), exits.INTERNAL)
+            return _tell(exits.INTERNAL, *_fault(fault))
         return result if isinstance(result, int) else exits.OK
 
 
-def _tell(text: str, code: int) -> int:
+def _tell(code: int, *lines: str) -> int:
     """Print a failure on standard error; return its code."""
-    for line in text.splitlines():
+    for line in lines:
         with contextlib.suppress(OSError):
-            typer.echo(f"leveret: {line}", err=True)
+            output.say(f"leveret: {line}", err=True)
     return code
+
+
+def _escape(error: typer.TyperException) -> None:
+    """Escape what a wrong command line quotes of itself."""
+    for name in ("message", "option_name", "filename", "ui_filename", "param_hint"):
+        text = getattr(error, name, None)
+        if isinstance(text, str):
+            setattr(error, name, escaped(text))
 
 
 def _told(error: OSError) -> str:
@@ -205,17 +215,18 @@ def _told(error: OSError) -> str:
     return f"{os.fsdecode(error.filename)}: {error.strerror}"
 
 
-def _fault(fault: Exception) -> str:
+def _fault(fault: Exception) -> list[str]:
     """Return a fault of ours in a line, or with its calls where that is asked for."""
     if os.environ.get(TRACEBACK_VARIABLE):
-        return "".join(traceback.format_exception(fault))
+        return "".join(traceback.format_exception(fault)).split("\n")
     frame = traceback.extract_tb(fault.__traceback__)[-1]
     place = f"{os.path.basename(frame.filename)}:{frame.lineno}"  # noqa: PTH119
     text = str(fault).partition("\n")[0]
-    return (
+    told = (
         f"this is a fault of leveret, please report it: {type(fault).__name__}: {text} ({place}); "
         f"with {TRACEBACK_VARIABLE}=1 it shows the calls"
     )
+    return [told]
 
 
 def _write_no_more() -> None:
@@ -248,7 +259,7 @@ def version_text() -> str:
 def _print_version(asked: bool) -> None:
     """Print the version and end."""
     if asked:
-        typer.echo(version_text())
+        output.say(version_text())
         raise typer.Exit
 
 

@@ -9,14 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Literal
 
-import typer
-
-from leveret.cli import exits
+from leveret.cli import exits, output
+from leveret.escaping import escaped
 
 Row = Mapping[str, object]
-
-#: What would break a line or a column of tab-separated values.
-_ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
 _PIPE_COLUMNS = 100_000
 
@@ -33,14 +29,16 @@ def print_rows(
     chosen = columns or list(rows[0] if rows else ())
     for column in chosen:
         if rows and not any(holds(row, column) for row in rows):
-            raise exits.Failure(_no_column(column, rows), exits.USAGE)
+            raise _no_column(column, rows)
     if form == "json":
         shown = [{column: field(row, column) for column in chosen} for row in rows]
-        typer.echo(json.dumps(shown if columns else rows, ensure_ascii=False))
+        output.say_json(shown if columns else rows)
     elif form == "tsv":
-        typer.echo("\t".join(chosen))
+        output.say_columns(*chosen)
         for row in rows:
-            typer.echo("\t".join(text(field(row, c)).translate(_ESCAPES) for c in chosen))
+            # An escape is told from a name with a backslash, so that it can be taken back.
+            cells = [text(field(row, column)).replace("\\", "\\\\") for column in chosen]
+            output.say_columns(*cells)
     else:
         _print_table(rows, chosen)
 
@@ -61,12 +59,13 @@ def _time(ms: object) -> object:
     return time.isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
 
 
-def _no_column(column: str, rows: Sequence[Row]) -> str:
+def _no_column(column: str, rows: Sequence[Row]) -> exits.Failure:
     """Return what is told of a column that no row has: the nearest, and which there are."""
     known = list(dict.fromkeys(name for row in rows for name in _names(row)))
     near = difflib.get_close_matches(column, known, 1)
     hint = f"; did you mean {near[0]}?" if near else ""
-    return f"there is no column {column!r}{hint}\nthere are: {', '.join(known)}"
+    told = f"there is no column {column!r}{hint}"
+    return exits.Failure(told, exits.USAGE, f"there are: {', '.join(known)}")
 
 
 def _names(row: Row) -> Iterator[str]:
@@ -109,13 +108,18 @@ def _print_table(rows: Sequence[Row], columns: Sequence[str]) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    def cell(shown: str) -> Text:
+        # Text, not markup: names hold what they like.
+        return Text(escaped(shown))
+
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         numbers = all(isinstance(field(row, column), int) for row in rows)
-        table.add_column(column, justify="right" if rows and numbers else "left", overflow="fold")
+        table.add_column(
+            cell(column), justify="right" if rows and numbers else "left", overflow="fold"
+        )
     for row in rows:
-        # Text, not markup: names hold what they like.
-        table.add_row(*[Text(text(field(row, column))) for column in columns])
+        table.add_row(*[cell(text(field(row, column))) for column in columns])
 
     class Output(Console):
         """Standard output, whose end is told as that of every command is."""

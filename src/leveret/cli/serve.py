@@ -27,7 +27,7 @@ def serve(**flags: object) -> int:
     try:
         settings = load(given)
     except ConfigError as error:
-        raise exits.Failure(str(error), exits.CONFIG) from None
+        raise exits.Failure("", exits.CONFIG, *error.lines) from None
     from leveret.app import run
 
     return run(settings)

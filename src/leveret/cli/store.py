@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from leveret.cli import exits
+from leveret.cli import exits, output
 from leveret.cli.options import need_empty
 from leveret.cli.place import Config, DataDir, PlaceGroup, read_settings
 
@@ -85,9 +85,9 @@ def salvage(
         found |= {"to": str(to), "saved": int(saved.messages), "orphans": saved.orphans}
         print_object(found)
     else:
-        typer.echo(f"{to}: {saved.messages} messages, {saved.bytes} bytes")
+        output.say(f"{to}: {saved.messages} messages, {saved.bytes} bytes")
         for name in saved.orphans:
-            typer.echo(f"no record explains a queue; its messages are in {name!r} now")
+            output.say(f"no record explains a queue; its messages are in {name!r} now")
         print_lost(survey)
     return exits.NOTHING if survey.costly else exits.OK
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import base64
-import json
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from leveret.cli import exits
+from leveret.cli import exits, output
 from leveret.errors import AmqpError
 from leveret.management.fields import plain
 from leveret.store.disk import Disk
@@ -41,7 +39,7 @@ def print_dump(
                 continue
             if queue and not wanted.intersection(queues_of(fields)):
                 continue
-            sys.stdout.write(json.dumps(as_json(fields, bodies), ensure_ascii=False) + "\n")
+            output.put_json(as_json(fields, bodies))
 
 
 def _ids(dump: Dump, queue: str) -> set[object]:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
-import typer
-
+from leveret.cli import output
 from leveret.cli.rows import print_rows
 from leveret.store.damage import Damage
 from leveret.store.holdings import Holding
@@ -15,7 +13,7 @@ from leveret.store.survey import Survey
 
 def print_object(found: object) -> None:
     """Print one JSON object."""
-    typer.echo(json.dumps(found, ensure_ascii=False))
+    output.say_json(found)
 
 
 def as_object(directory: Path, survey: Survey) -> dict[str, object]:
@@ -69,11 +67,11 @@ def print_report(directory: Path, survey: Survey) -> None:
     print_rows(rows, None, "table")
     queues = queue_rows(survey)
     if queues:
-        typer.echo("")
+        output.say("")
         print_rows(queues, None, "table")
-    typer.echo("")
+    output.say("")
     messages = sum(int(row["messages"]) for row in queues)
-    typer.echo(
+    output.say(
         f"{directory}: {len(survey.holdings.catalog)} definitions, {len(queues)} queues, "
         f"{messages} messages; {_stop(survey)}"
     )
@@ -83,15 +81,15 @@ def print_report(directory: Path, survey: Survey) -> None:
 def print_lost(survey: Survey) -> None:
     """Print what is damaged, torn and lost."""
     for damage in survey.torn:
-        typer.echo(f"torn by a crash, never confirmed: {_line(damage)}")
+        output.say(f"torn by a crash, never confirmed: {_line(damage)}")
     for damage in survey.damages:
-        typer.echo(f"damaged: {_line(damage)}")
+        output.say(f"damaged: {_line(damage)}")
     if survey.costly:
-        typer.echo(f"lost: {survey.lost} messages or records, as far as they can be counted")
+        output.say(f"lost: {survey.lost} messages or records, as far as they can be counted")
     elif survey.damages:
-        typer.echo("damaged, but nothing is lost")
+        output.say("damaged, but nothing is lost")
     else:
-        typer.echo("whole")
+        output.say("whole")
 
 
 def _stop(survey: Survey) -> str:

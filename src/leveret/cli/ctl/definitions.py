@@ -8,6 +8,7 @@ from typing import Annotated, Final
 
 import typer
 
+from leveret.cli import output
 from leveret.cli.ctl.asking import json_of, target
 from leveret.cli.options import read_file, write_file
 
@@ -24,12 +25,11 @@ def export_definitions(
 ) -> None:
     """Write the definitions to a file, or print them; they hold password hashes."""
     found = target(context).ask("GET", "definitions", *((vhost,) if vhost else ()))
-    text = json.dumps(found, indent=1, ensure_ascii=False) + "\n"
     if file is None:
-        typer.echo(text, nl=False)
+        output.say_json(found, indent=1)
         return
     # Made for its owner alone: hashes can be guessed at.
-    write_file(file, text)
+    write_file(file, json.dumps(found, indent=1, ensure_ascii=False) + "\n")
 
 
 def import_definitions(
@@ -42,10 +42,10 @@ def import_definitions(
     found = target(context).ask("POST", "definitions", *((vhost,) if vhost else ()), body=body)
     assert isinstance(found, dict)
     for note in found["left_out"]:
-        typer.echo(f"left out: {note}", err=True)
+        output.say(f"left out: {note}", err=True)
     for note in found.get("without_effect", []):
-        typer.echo(f"kept without effect: {note}", err=True)
-    typer.echo(", ".join(f"{count} {what}" for what, count in found["changed"].items()) or "same")
+        output.say(f"kept without effect: {note}", err=True)
+    output.say(", ".join(f"{count} {what}" for what, count in found["changed"].items()) or "same")
 
 
 COMMANDS: Final = (export_definitions, import_definitions)

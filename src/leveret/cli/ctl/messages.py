@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Final
 
 import typer
 
-from leveret.cli import exits
+from leveret.cli import exits, output
 from leveret.cli.ctl.asking import Format, Vhost, json_of, target
 from leveret.cli.options import TIME_FORM, read_time
 from leveret.cli.rows import with_times
@@ -39,7 +38,7 @@ def rewind_queue(
     """Put acked messages back that were published since a time (`x-retain-acked-…`)."""
     body = {"timestamp": _milliseconds(since)}
     found = target(context).ask("POST", "queues", vhost, queue, "rewind", body=body)
-    typer.echo(found["messages"] if isinstance(found, dict) else found)
+    output.say(str(found["messages"] if isinstance(found, dict) else found))
 
 
 def browse_queue(
@@ -68,7 +67,7 @@ def browse_queue(
         found = target(context).ask("POST", "queues", vhost, queue, "browse", body=body)
         assert isinstance(found, dict)
         for row in found["items"]:
-            typer.echo(json.dumps(with_times(row), ensure_ascii=False))
+            output.say_json(with_times(row))
         left -= len(found["items"])
         if found["after"] is None:
             return

@@ -6,6 +6,7 @@ from typing import Annotated, Final
 
 import typer
 
+from leveret.cli import output
 from leveret.cli.ctl.asking import Format, Vhost, json_of, target
 
 Name = Annotated[str, typer.Argument(metavar="NAME")]
@@ -97,7 +98,7 @@ def set_parameter(
     broker.ask("PUT", "parameters", component, vhost, name, body=body)
     found = broker.ask("GET", "parameters", component, vhost, name)
     if isinstance(found, dict) and found.get("running") is False:
-        typer.echo(
+        output.say(
             f"kept without effect: there is no component '{component}' here; "
             f"to take it away: leveret ctl clear_parameter {component} {name}",
             err=True,

@@ -8,6 +8,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from leveret.escaping import escaped
+
 
 @dataclass(frozen=True, slots=True)
 class Check:
@@ -45,7 +47,7 @@ class Checks:
             table.add_column(name)
         for check in self._all:
             mark = Text("ok", style="green") if check.holds else Text("FAILED", style="bold red")
-            table.add_row(mark, Text(check.claim), Text(check.found))
+            table.add_row(mark, Text(escaped(check.claim)), Text(escaped(check.found)))
         console.print(table)
         failed = sum(not check.holds for check in self._all)
         if failed:

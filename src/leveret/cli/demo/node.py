@@ -57,7 +57,7 @@ class Node:
         reader.start()
         if not ready.wait(SECONDS_MAX) or not self._port:
             self.kill()
-            raise exits.Failure(f"the broker did not start:\n{self._log_end()}", exits.UNAVAILABLE)
+            raise exits.Failure("the broker did not start:", exits.UNAVAILABLE, *self._log_end())
         self.running.set()
 
     def _read(self, output: IO[str], ready: threading.Event) -> None:
@@ -89,10 +89,10 @@ class Node:
             return self._process.wait(SECONDS_MAX)
         except subprocess.TimeoutExpired:
             self.kill()
-            text = f"the broker did not stop:\n{self._log_end()}"
-            raise exits.Failure(text, exits.UNAVAILABLE) from None
+            text = "the broker did not stop:"
+            raise exits.Failure(text, exits.UNAVAILABLE, *self._log_end()) from None
 
-    def _log_end(self) -> str:
+    def _log_end(self) -> list[str]:
         """Return the last lines of its log."""
         lines = self._log_path.read_text(errors="replace").splitlines()
-        return "\n".join(lines[-_LOG_LINES_SHOWN:])
+        return lines[-_LOG_LINES_SHOWN:]

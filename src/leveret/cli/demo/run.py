@@ -23,6 +23,7 @@ from leveret.cli.demo.node import Node
 from leveret.cli.demo.topology import WorkQueue
 from leveret.cli.demo.traffic import BATCH, Client, Publisher, Worker, wait_for
 from leveret.client.blocking import connect
+from leveret.escaping import escaped
 
 #: How long the messages may take through broker, crash and workers.
 _TRAFFIC_SECONDS_MAX: Final = 120.0
@@ -128,12 +129,12 @@ def _run(
 
 def _tell(console: Console, text: str) -> None:
     """Say what comes next."""
-    console.print(Text(text, style="bold"), soft_wrap=True)
+    console.print(Text(escaped(text), style="bold"), soft_wrap=True)
 
 
 def _say(console: Console, text: str) -> None:
     """Say something beside."""
-    console.print(Text(text), soft_wrap=True)
+    console.print(Text(escaped(text)), soft_wrap=True)
 
 
 def _move(
@@ -234,5 +235,5 @@ def _print_report(lake: Lake, console: Console) -> None:
     table.add_column("messages", justify="right")
     table.add_column("bytes", justify="right")
     for key in report.keys[:_KEYS_SHOWN]:
-        table.add_row(Text(key.routing_key), f"{key.messages:,}", f"{key.bytes:,}")
+        table.add_row(Text(escaped(key.routing_key)), f"{key.messages:,}", f"{key.bytes:,}")
     console.print(table)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import typer
 
-from leveret.cli import exits, options
+from leveret.cli import exits, options, output
 from leveret.cli.perf import flags
 from leveret.limits import CLIENT_MESSAGE_BYTES_MAX, SHORT_STRING_BYTES_MAX
 
@@ -97,10 +97,14 @@ def _run(plan: Plan, json: bool) -> None:
 
     def each_second(last: Totals, now: Totals) -> None:
         if not json:
-            typer.echo(report.rates(last, now))
+            output.say(report.rates(last, now))
 
     result = Load(plan, each_second).run()
-    typer.echo(report.as_json(result) if json else report.summary(result))
+    if json:
+        output.say_json(report.as_json(result))
+        return
+    for line in report.summary(result):
+        output.say(line)
 
 
 def app() -> typer.Typer:

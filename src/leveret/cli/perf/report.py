@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 from leveret.cli.perf.run import Result, Totals
 from leveret.wire.scan import Latencies
 
@@ -30,7 +28,7 @@ def rates(last: Totals, now: Totals) -> str:
     return "  ".join(parts)
 
 
-def summary(result: Result) -> str:
+def summary(result: Result) -> list[str]:
     """Return the lines that sum a load up."""
     totals = result.totals
     lines = [f"ran {totals.seconds:.2f} s against {broker_of(result)}"]
@@ -44,10 +42,10 @@ def summary(result: Result) -> str:
     if result.latencies is not None:
         shown = latencies_of(result.latencies)
         lines.append("latency " + ", ".join(f"{name} {us:,.0f} µs" for name, us in shown.items()))
-    return "\n".join(lines)
+    return lines
 
 
-def as_json(result: Result) -> str:
+def as_json(result: Result) -> dict[str, object]:
     """Return a load's figures as one JSON object; latencies in microseconds."""
     totals = result.totals
     found: dict[str, object] = {"broker": broker_of(result), "seconds": round(totals.seconds, 3)}
@@ -60,7 +58,7 @@ def as_json(result: Result) -> str:
     found["returned"] = totals.returned
     if result.latencies is not None:
         found["latency_us"] = latencies_of(result.latencies)
-    return json.dumps(found)
+    return found
 
 
 def broker_of(result: Result) -> str:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from leveret.cli import exits, options
+from leveret.cli import exits, options, output
 from leveret.cli.pipeline import running
 
 
@@ -56,7 +56,7 @@ def archive(
     ends = ", ".join(f"{name} {offset}" for name, offset in sorted(result.next_offsets.items()))
     if "," not in stream:
         ends = str(result.next_offset)
-    typer.echo(f"{result.records} messages in {result.batches} batches; next offset {ends}")
+    output.say(f"{result.records} messages in {result.batches} batches; next offset {ends}")
 
 
 COMMANDS = (archive,)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from leveret.cli import exits, options
+from leveret.cli import exits, options, output
 from leveret.cli.pipeline import running
 
 ErrorPath = Annotated[
@@ -58,9 +58,9 @@ def deadletter(
             html_path=html,
             progress=running.say,
         )
-    typer.echo(f"{found.letters} dead letters in {found.groups_total} groups")
+    output.say(f"{found.letters} dead letters in {found.groups_total} groups")
     for one in found.groups:
-        typer.echo(f"{one.letters}\t{one.queue}\t{one.reason}\t{one.fingerprint}\t{one.kind}")
+        output.say_columns(one.letters, one.queue, one.reason, one.fingerprint, one.kind)
 
 
 ToQueue = Annotated[
@@ -147,7 +147,7 @@ def republish(
             checkpoint=checkpoint,
             progress=running.say,
         )
-    typer.echo(f"{sent.published} letters published as {sent.name}{sent.dropped_words}")
+    output.say(f"{sent.published} letters published as {sent.name}{sent.dropped_words}")
 
 
 COMMANDS = (deadletter, republish)

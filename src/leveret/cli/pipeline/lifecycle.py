@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from leveret.cli import options
+from leveret.cli import options, output
 from leveret.cli.pipeline import running
 
 
@@ -38,13 +38,12 @@ def lifecycle(
             html_path=html,
             progress=running.say,
         )
-    typer.echo(f"{found.events} events, {found.stuck_total} stuck messages")
+    output.say(f"{found.events} events, {found.stuck_total} stuck messages")
     for queue in found.queues:
         waiting = queue.stages.get("waiting")
-        waited = f"{waiting.p50_ms}\t{waiting.p99_ms}" if waiting is not None else "-\t-"
-        typer.echo(
-            f"{queue.vhost}\t{queue.queue}\t{queue.messages}\t{queue.acked}\t{queue.stuck}\t{waited}"
-        )
+        waited = ("-", "-") if waiting is None else (waiting.p50_ms, waiting.p99_ms)
+        counts = (queue.messages, queue.acked, queue.stuck)
+        output.say_columns(queue.vhost, queue.queue, *counts, *waited)
 
 
 COMMANDS = (lifecycle,)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from leveret.cli import options
+from leveret.cli import options, output
 from leveret.cli.pipeline import running
 
 Exchange = Annotated[
@@ -94,7 +94,7 @@ def replay(
             checkpoint=checkpoint,
             progress=running.say,
         )
-    typer.echo(f"{sent.published} messages published as {sent.name}{sent.dropped_words}")
+    output.say(f"{sent.published} messages published as {sent.name}{sent.dropped_words}")
 
 
 COMMANDS = (replay,)

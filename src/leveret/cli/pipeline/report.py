@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from leveret.cli import options
+from leveret.cli import options, output
 from leveret.cli.pipeline import running
 
 
@@ -33,9 +33,9 @@ def report(
             window=window,
             html_path=html,
         )
-    typer.echo(f"{found.messages} messages, {found.bytes} bytes, {found.keys_total} keys")
+    output.say(f"{found.messages} messages, {found.bytes} bytes, {found.keys_total} keys")
     for row in found.keys:
-        typer.echo(f"{row.messages}\t{row.bytes}\t{row.exchange}\t{row.routing_key}")
+        output.say_columns(row.messages, row.bytes, row.exchange, row.routing_key)
 
 
 COMMANDS = (report,)

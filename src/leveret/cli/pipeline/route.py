@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from leveret.cli import options
+from leveret.cli import options, output
 from leveret.cli.pipeline import running
 
 
@@ -48,19 +48,19 @@ def route(
             html_path=html,
             progress=running.say,
         )
-    typer.echo(
+    output.say(
         f"{found.messages} messages of {found.keys} keys; {found.unroutable_messages} unroutable; "
         f"{len(found.unused)} of {len(found.bindings)} bindings unused"
     )
     if found.against is not None:
-        typer.echo(f"{found.moved_messages} messages go elsewhere than in {found.against}")
+        output.say(f"{found.moved_messages} messages go elsewhere than in {found.against}")
     for load in found.queues:
         change = "" if found.against is None else f"\t{load.messages - load.before:+d}"
-        typer.echo(f"{load.messages}\t{load.queue}{change}{'  hot' if load.hot else ''}")
+        output.say_columns(load.messages, f"{load.queue}{change}{'  hot' if load.hot else ''}")
     for lost in found.unroutable:
-        typer.echo(f"{lost.messages}\t{lost.reason}: {lost.exchange}\t{lost.routing_key}")
+        output.say_columns(lost.messages, f"{lost.reason}: {lost.exchange}", lost.routing_key)
     for binding in found.unused:
-        typer.echo(f"0\tunused: {binding}")
+        output.say_columns(0, f"unused: {binding}")
 
 
 COMMANDS = (route,)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from leveret.cli import exits
+from leveret.cli import exits, output
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -85,7 +85,7 @@ _NAMED: Final = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Refused|NotFound|
 
 def say(line: str) -> None:
     """Print a line of progress."""
-    typer.echo(line, err=True)
+    output.say(line, err=True)
 
 
 def need_source(stream: str | None, path: str | None) -> None:

@@ -1,0 +1,34 @@
+"""What the commands print with: the one place where text leaves for a terminal.
+
+Names and whatever else comes from a broker, a message or a file is escaped here (`escaping`), so a
+line that is said stays one line and moves no cursor.  JSON means what it meant.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import typer
+
+from leveret.escaping import escaped, escaped_json
+
+
+def say(text: str, *, err: bool = False) -> None:
+    """Print a line on standard output, or on standard error."""
+    typer.echo(escaped(text), err=err)
+
+
+def say_columns(*fields: object) -> None:
+    """Print a line of fields with tabs between them."""
+    typer.echo("\t".join(escaped(str(field)) for field in fields))
+
+
+def put_json(value: object) -> None:
+    """Write a value as a line of JSON that may wait for others, for what prints many."""
+    sys.stdout.write(escaped_json(json.dumps(value, ensure_ascii=False)) + "\n")
+
+
+def say_json(value: object, *, indent: int | None = None) -> None:
+    """Print a value as JSON: in one line, or indented."""
+    typer.echo(escaped_json(json.dumps(value, ensure_ascii=False, indent=indent)))
