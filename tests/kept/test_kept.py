@@ -23,7 +23,7 @@ from kept.opening import HERE, IDS, KEPT, Kept, unpack
 from kept.reading import await_due, differences, drain, look, take
 from leveret.client import BasicProperties
 from leveret.client.blocking import Channel, connect
-from leveret.errors import AccessRefused
+from leveret.errors import AccessRefused, PreconditionFailed
 
 
 @pytest.fixture(params=KEPT, ids=IDS)
@@ -247,7 +247,8 @@ def test_users_may_do_what_they_might(kept: Kept) -> None:
         with connect(uri_of(broker, ODD, ODD)) as connection:
             channel = connection.channel()
             assert count(channel, ODD) == 10
-            channel.queue_declare("odd\tqueue of its own", exclusive=True)
+            with pytest.raises(PreconditionFailed, match=r"U\+0009"):  # allowed, but a bad name
+                channel.queue_declare("odd\tqueue of its own", exclusive=True)
         with connect(uri_of(broker, "shop", "ann")) as connection:
             channel = connection.channel()
             channel.confirm_select()
