@@ -6,11 +6,15 @@ The attacks are run turn by turn, as the shell does it, and what is counted are 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
+import raw
+from broker_process import BrokerProcess
 from core import Node, Peer, all_waiting
+from http_api import Api
 from leveret.broker.classic import ClassicQueue
 from leveret.broker.dead_letter import DeadLetter
 from leveret.broker.events import Events
@@ -471,3 +475,28 @@ def test_what_is_dropped_is_an_event() -> None:
     ]
     assert bodies
     assert b'"reason":"copies"' in bodies[0]
+
+
+def test_what_is_dropped_is_counted_and_in_the_log(tmp_path: Path) -> None:
+    """In a real process, whose neighbour publishes and gets meanwhile."""
+    with BrokerProcess(tmp_path / "data") as process, raw.connect(process.uri) as attacker:
+        attacker.open_channel(1)
+        attacker.call(1, "exchange.declare", exchange="all", type="fanout")
+        for name in QUEUES:
+            arguments = {"x-message-ttl": 0, "x-dead-letter-exchange": "all"}
+            attacker.declare(1, name, arguments=arguments)
+            attacker.call(1, "queue.bind", queue=name, exchange="all")
+        for _ in range(20):
+            attacker.send(publish(1, "", "q0", b"m"))
+        with raw.connect(process.uri) as neighbour:
+            neighbour.open_channel(1)
+            neighbour.declare(1, "mine")
+            neighbour.send(publish(1, "", "mine", b"served"))
+            assert neighbour.drain(1, "mine") == [b"served"]
+        line = process.expect_line("dead letters dropped")
+        assert "memory=0" in line
+        api = Api(process.data_dir / "management.sock")
+        _, answer, _ = api.answer("/api/nodes")
+        api.close()
+        assert isinstance(answer, list)
+        assert answer[0]["letters_dropped_copies"] > 0
