@@ -23,6 +23,7 @@ from kept.opening import HERE, IDS, KEPT, Kept, unpack
 from kept.reading import await_due, differences, drain, look, take
 from leveret.client import BasicProperties
 from leveret.client.blocking import Channel, connect
+from leveret.client.errors import Returned
 from leveret.errors import AccessRefused, PreconditionFailed
 
 
@@ -193,6 +194,39 @@ def commit_again(channel: Channel, queue: str) -> None:
     commit(channel, "totals", batch, [f"totals.{batch}"])
     assert taken(channel, "results", 1) == [b"new"]
     assert count(channel, "results") == 0
+
+
+def test_what_nobody_owned_is_its_first_users(kept: Kept) -> None:
+    """Builds before owners recorded none: guest goes on, and mallory is kept out from then on."""
+    every = {"configure": ".*", "write": ".*", "read": ".*"}
+    with kept.broker() as broker, closing(Api(broker.data_dir / "management.sock")) as api:
+        assert owners(api) == {None}
+        assert api.change("PUT", "/api/users/mallory", {"password": "mallory", "tags": ""}) == 201
+        assert api.change("PUT", "/api/permissions/%2F/mallory", every) == 201
+        with connect(uri_of(broker, "/")) as connection:
+            channel = connection.channel()
+            channel.confirm_select()
+            commit(channel, "totals", 3, ["totals.3"])
+        assert owners(api) == {None, "guest"}
+        with connect(broker.uri_of("mallory", "mallory")) as connection:
+            channel = connection.channel()
+            channel.confirm_select()
+            with pytest.raises(Returned, match="sink 'totals'"):
+                commit(channel, "totals", 2**63 - 1, [])
+        broker.restart()
+        with connect(uri_of(broker, "/")) as connection:
+            channel = connection.channel()
+            channel.confirm_select()
+            assert taken(channel, "results", 25) == [body("totals 3", one) for one in range(25)]
+            commit_again(channel, "totals.3b")
+
+
+def owners(api: Api) -> set[object]:
+    """Return the owners of all sinks."""
+    status, rows = api.ask("GET", "/api/sinks/%2F")
+    assert status == 200
+    assert isinstance(rows, list)
+    return {row["owner"] for row in rows}
 
 
 def test_a_batch_that_is_promised_is_released(kept: Kept) -> None:
