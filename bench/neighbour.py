@@ -43,6 +43,8 @@ class Neighbour:
         self.due: dict[int, float] = {}
         self.latencies: list[tuple[float, float]] = []
         self.logins: list[tuple[float, float]] = []
+        #: When the login at hand began; 0 between two.
+        self.logging_in = 0.0
         self.drops: list[float] = []
 
     def run(self) -> None:
@@ -57,6 +59,8 @@ class Neighbour:
         self.over.set()
         end = time.monotonic()
         lost = [(due, (end - due) * 1000) for due in list(self.due.values())]
+        if self.logging_in:
+            self.logins.append((self.logging_in, -1.0))
         told = {"latencies": self.latencies + lost, "logins": self.logins, "drops": self.drops}
         print(json.dumps(told), flush=True)
 
@@ -118,11 +122,12 @@ class Neighbour:
 
     def _log_in(self) -> None:
         for number in range(COLD_USERS):
-            begun = time.monotonic()
+            begun = self.logging_in = time.monotonic()
             took = -1.0
             with contextlib.suppress(OSError, raw.Closed, AssertionError):
                 raw.connect(self.uri, raw.Login(f"cold-{number}", COLD_PASSWORD)).close()
                 took = (time.monotonic() - begun) * 1000
+            self.logging_in = 0.0
             self.logins.append((begun, took))
             if self.over.wait(LOGIN_SECONDS):
                 return

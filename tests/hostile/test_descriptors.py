@@ -323,8 +323,9 @@ class Visit:
         self.gone = False
         self.known = False
         self.idle = False
+        self.asking = False
         self.admission = admission
-        self.guest = Guest(network, self._expelled, lambda: self.known)
+        self.guest = Guest(network, self._expelled, lambda: self.known, lambda: self.asking)
 
     def _expelled(self) -> None:
         assert not self.known or self.idle
@@ -360,6 +361,23 @@ def test_the_oldest_stranger_goes_first() -> None:
     assert (first.gone, second.gone, third.gone) == (False, True, False)
     assert len(admission.guests) == 3
     assert admission.expelled == 1
+
+
+def test_who_is_just_logging_in_is_passed_over() -> None:
+    """Also in a flood from his own address, as long as others do nothing."""
+    admission = Admission(4)
+    first = visited(admission, "a")
+    first.asking = True
+    for _ in range(100):
+        visited(admission, "a")
+    assert not first.gone
+    # Where all are logging in, the oldest goes.
+    all_asking = Admission(2)
+    two = [visited(all_asking, "a") for _ in range(2)]
+    for one in two:
+        one.asking = True
+    visited(all_asking, "a")
+    assert [one.gone for one in two] == [True, False]
 
 
 def test_where_all_are_known_the_newcomer_goes() -> None:

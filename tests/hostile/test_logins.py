@@ -30,7 +30,7 @@ from leveret.limits import (
 )
 from leveret.server.authentication import THREADS, PasswordAuthenticator, hash_argon2
 from leveret.server.backoff import HALVES_SECONDS, NETWORK_REFUSALS, PAIR_REFUSALS, Backoff
-from leveret.server.login_queue import LoginQueue
+from leveret.server.login_queue import NETWORK_KNOWN, PAIR_KNOWN, UNKNOWN, LoginQueue
 from leveret.session.settings import Authenticator, Login
 from leveret.session.states import CLOSED
 from raw_codec import PROTOCOL_HEADER, method
@@ -151,7 +151,7 @@ def test_a_right_login_behind_a_flood(users: Users, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", FLOODS)
-def test_who_has_logged_in_before_waits_for_two(users: Users, kind: str) -> None:
+def test_who_has_logged_in_before_waits_for_few(users: Users, kind: str) -> None:
     """Also when what is remembered of his password is gone, and whatever comes after him."""
     network, user, _ = FLOODS[kind]
     if kind == "same-address-same-user":
@@ -166,7 +166,24 @@ def test_who_has_logged_in_before_waits_for_two(users: Users, kind: str) -> None
         asked = asyncio.ensure_future(judge.judge("right", b"right", "1.1.1.1"))
         await asyncio.sleep(0)
         flood(judge, network, user)
-        assert await steps_of(judge, asked) <= 2 + THREADS
+        assert await steps_of(judge, asked) <= 3 + THREADS
+        assert asked.result() is True
+
+    play(users, scene)
+
+
+def test_an_address_from_which_somebody_came_has_turns_of_its_own(users: Users) -> None:
+    """Behind many addresses from which nobody ever logged in, though more come after him."""
+
+    async def scene(judge: Judge) -> None:
+        judge.steps.release()
+        assert await judge.judge("other", b"right", "1.1.1.1")
+        network, user, _ = FLOODS["many-addresses"]
+        flood(judge, network, user)
+        asked = asyncio.ensure_future(judge.judge("right", b"right", "1.1.1.1"))
+        await asyncio.sleep(0)
+        flood(judge, network, user)
+        assert await steps_of(judge, asked) <= 3 + THREADS
         assert asked.result() is True
 
     play(users, scene)
@@ -238,7 +255,7 @@ def test_addresses_and_users_take_turns() -> None:
     for number in range(3):
         for network in ("a", "b"):
             for user in ("u", "v"):
-                queue.put(network, user, b"%s %d" % ((network + user).encode(), number), False)
+                queue.put(network, user, b"%s %d" % ((network + user).encode(), number), UNKNOWN)
     order = [queue.take() for _ in range(12)]
     assert queue.take() is None
     assert len(queue) == 0
@@ -252,20 +269,21 @@ def test_addresses_and_users_take_turns() -> None:
 def test_known_pairs_take_turns_with_all_others() -> None:
     queue = LoginQueue()
     for number in range(4):
-        queue.put("a", "u", b"a %d" % number, False)
-        queue.put("k", "u", b"k %d" % number, True)
-    order = [queue.take() for _ in range(8)]
-    assert "".join(entry.network for entry in order if entry is not None) == "ka" * 4
+        queue.put("a", "u", b"a %d" % number, UNKNOWN)
+        queue.put("n", "u", b"n %d" % number, NETWORK_KNOWN)
+        queue.put("k", "u", b"k %d" % number, PAIR_KNOWN)
+    order = [queue.take() for _ in range(12)]
+    assert "".join(entry.network for entry in order if entry is not None) == "kna" * 4
 
 
 def test_who_has_the_most_is_turned_away() -> None:
     queue = LoginQueue()
-    quiet = [queue.put("quiet", "u", b"%d" % number, False) for number in range(3)]
+    quiet = [queue.put("quiet", "u", b"%d" % number, UNKNOWN) for number in range(3)]
     assert quiet == [[]] * 3
     away = []
     for number in range(100 * LOGINS_WAITING_MAX):
         network = f"flood {number % 50}"
-        away += queue.put(network, f"u{number % 7}", b"f %d" % number, False)
+        away += queue.put(network, f"u{number % 7}", b"f %d" % number, UNKNOWN)
     assert len(queue) == LOGINS_WAITING_MAX
     assert not any(entry.network == "quiet" for entry in away)
 
@@ -273,7 +291,7 @@ def test_who_has_the_most_is_turned_away() -> None:
 PUTS = st.lists(
     st.one_of(
         st.tuples(
-            st.integers(0, 4), st.integers(0, 3), st.integers(0, 400), st.booleans()
+            st.integers(0, 4), st.integers(0, 3), st.integers(0, 400), st.integers(0, 2)
         ),
         st.none(),
     ),
@@ -282,7 +300,7 @@ PUTS = st.lists(
 
 
 @given(PUTS)
-def test_nothing_is_lost_in_the_queue(puts: list[tuple[int, int, int, bool] | None]) -> None:
+def test_nothing_is_lost_in_the_queue(puts: list[tuple[int, int, int, int] | None]) -> None:
     """Each that waits is taken once or turned away once, and no more wait than may."""
     queue = LoginQueue()
     waiting: dict[tuple[str, bytes], str] = {}
@@ -293,10 +311,10 @@ def test_nothing_is_lost_in_the_queue(puts: list[tuple[int, int, int, bool] | No
             if entry is not None:
                 assert waiting.pop((entry.network, entry.place)) == entry.user
             continue
-        network, user, number, known = str(one[0]), str(one[1]), one[2], one[3]
+        network, user, number, standing = str(one[0]), str(one[1]), one[2], one[3]
         place = b"%s %d" % (user.encode(), number)
         waiting[network, place] = user
-        for entry in queue.put(network, user, place, known):
+        for entry in queue.put(network, user, place, standing):
             del waiting[entry.network, entry.place]
         assert len(queue) == len(waiting)
     while (entry := queue.take()) is not None:
@@ -307,11 +325,11 @@ def test_nothing_is_lost_in_the_queue(puts: list[tuple[int, int, int, bool] | No
 def test_limits_of_an_address() -> None:
     queue = LoginQueue()
     for number in range(10 * LOGINS_WAITING_PER_NETWORK_MAX):
-        queue.put("a", f"u{number % 20}", b"%d" % number, False)
+        queue.put("a", f"u{number % 20}", b"%d" % number, UNKNOWN)
     assert len(queue) == LOGINS_WAITING_PER_NETWORK_MAX
     queue = LoginQueue()
     for number in range(10 * LOGINS_WAITING_PER_USER_MAX):
-        queue.put("a", "u", b"%d" % number, False)
+        queue.put("a", "u", b"%d" % number, UNKNOWN)
     assert len(queue) == LOGINS_WAITING_PER_USER_MAX
 
 
@@ -365,10 +383,12 @@ def test_what_is_remembered_of_logins_is_bounded() -> None:
         backoff.refused(str(number), "v")
     assert len(backoff.networks) == LOGIN_NETWORKS_KNOWN_MAX
     assert len(backoff.pairs) == LOGIN_PAIRS_KNOWN_MAX
-    assert not backoff.knows("0", "u")
-    assert backoff.knows(str(2 * LOGIN_PAIRS_KNOWN_MAX - 1), "u")
+    last = str(2 * LOGIN_PAIRS_KNOWN_MAX - 1)
+    assert backoff.standing("0", "u") == UNKNOWN
+    assert backoff.standing(last, "u") == PAIR_KNOWN
+    assert backoff.standing(last, "v") == NETWORK_KNOWN
     seconds.now += LOGINS_KNOWN_SECONDS
-    assert not backoff.knows(str(2 * LOGIN_PAIRS_KNOWN_MAX - 1), "u")
+    assert backoff.standing(last, "u") == UNKNOWN
 
 
 # -- a connection ---------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ from leveret.broker.ownership import Owner, foreign
 from leveret.broker.permission import READ
 from leveret.broker.users import ADMINISTRATOR, RightsWatcher
 from leveret.errors import AccessRefused, AmqpError, NotFound
+from leveret.management.http_connection import HttpConnection
 from leveret.names import Name
 
 if TYPE_CHECKING:
@@ -153,6 +154,9 @@ class Gate(RightsWatcher):
         known = self._broker.users.by_name.get(user)
         verdict = await keeper.judge(user, password, peer) if allowed else False
         if not verdict or known is None:
+            connection = request.protocol
+            if isinstance(connection, HttpConnection):
+                connection.refused()
             await self._refuse(user, peer, verdict, allowed)
             raise Unauthorized(WRONG)
         # The password may have been changed since the judge answered.

@@ -82,7 +82,9 @@ class HttpConnection(web.RequestHandler):
             access_log=None,  # type: ignore[arg-type]  # None logs nothing
         )
         self._connections = connections
-        self.guest = Guest(network, self._expel)
+        self.guest = Guest(network, self._expel, is_asking=self._is_asking)
+        #: True from a whole request to its answer.
+        self._asking = False
         self._expelled = False
         self._first = True
         #: What the peer may still send of a body that nobody wants; None where none is thrown away.
@@ -137,6 +139,7 @@ class HttpConnection(web.RequestHandler):
     def begun(self) -> None:
         """Hear that a whole request is at hand."""
         self._quiet()
+        self._asking = True
         self._connections.admission.work(self.guest)
 
     def _quiet(self) -> None:
@@ -147,6 +150,7 @@ class HttpConnection(web.RequestHandler):
     def ended(self) -> None:
         """Hear that the request at hand is answered; the next one is waited for."""
         self._quiet()
+        self._asking = False
         connections = self._connections
         connections.admission.rest(self.guest)
         self._idle = Alarm(connections.clock, connections.idle_seconds, self._abort)
@@ -168,9 +172,18 @@ class HttpConnection(web.RequestHandler):
             self._stall.cancel()
             self._stall = None
 
+    def refused(self) -> None:
+        """Hear that the password of the request at hand is wrong."""
+        self._asking = False
+
+    def _is_asking(self) -> bool:
+        return self._asking
+
     def _expel(self) -> None:
         """Leave the place to another connection."""
         self._expelled = True
+        text = "too many connections: closing one of HTTP that is idle or has not logged in, of "
+        self._connections.log("warning", f"{text}'{self.guest.network}'")
         self._abort()
 
     def _abort(self) -> None:

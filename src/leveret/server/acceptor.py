@@ -108,6 +108,8 @@ class Acceptor:
             self._begin(sock, network)
         elif verdict == FULL:
             sock.close()
+            where = network or "the Unix socket"
+            self._log("warning", f"too many connections: closing a new one from '{where}'")
         else:
             self._held = (sock, network)
             self._pause()

@@ -23,6 +23,7 @@ from leveret.limits import (
 from leveret.session.admission import Guest
 from leveret.session.connection import Connection
 from leveret.session.settings import Peer
+from leveret.session.states import HALT_LOGIN, OPEN_NEXT, TUNE_OK_NEXT
 
 if TYPE_CHECKING:
     from leveret.server.listener import AmqpListener
@@ -50,7 +51,7 @@ class AmqpProtocol(asyncio.Protocol):
 
     def __init__(self, listener: AmqpListener, network: str) -> None:
         self._listener = listener
-        self.guest = Guest(network, self.expel, self._is_known)
+        self.guest = Guest(network, self.expel, self._is_known, self._is_asking)
         self._begun = False
         self._expelled = False
         self._runner = listener.runner
@@ -87,6 +88,13 @@ class AmqpProtocol(asyncio.Protocol):
     def _is_known(self) -> bool:
         """Tell whether the client has logged in and entered a vhost."""
         return self._begun and self.connection.vhost is not None
+
+    def _is_asking(self) -> bool:
+        """Tell whether the client's password is being verified, or was right."""
+        if not self._begun:
+            return False
+        connection = self.connection
+        return bool(connection.halted & HALT_LOGIN) or connection.state in (TUNE_OK_NEXT, OPEN_NEXT)
 
     def expel(self) -> None:
         """Leave the place to another connection: this one has not logged in."""

@@ -125,8 +125,8 @@ class PasswordAuthenticator(Authenticator):
         """Put a password in the queue, unless it is being verified already."""
         if place in self._verifying:
             return
-        known = self.backoff.knows(login.network, login.user)
-        for entry in self.queue.put(login.network, login.user, place, known):
+        standing = self.backoff.standing(login.network, login.user)
+        for entry in self.queue.put(login.network, login.user, place, standing):
             # Not from here: who is turned away may be in the middle of something.
             self._loop.call_soon(self._turn_away, entry)
 

@@ -16,6 +16,7 @@ from leveret.limits import (
     LOGIN_PAIRS_KNOWN_MAX,
     LOGINS_KNOWN_SECONDS,
 )
+from leveret.server.login_queue import NETWORK_KNOWN, PAIR_KNOWN, UNKNOWN
 
 #: The refusals of an address, and of a pair of address and user, that each make an answer wait once
 #: longer.
@@ -61,6 +62,7 @@ class Backoff:
         self.pairs = _Counts(LOGIN_PAIRS_KNOWN_MAX, now)
         #: Until when a pair counts as known that logged in; the one that did so first goes first.
         self._known: dict[str, float] = {}
+        self._networks_known: dict[str, float] = {}
 
     def refused(self, network: str, user: str) -> None:
         """Count a refusal."""
@@ -71,14 +73,21 @@ class Backoff:
         """Remember that a user logged in from an address."""
         pair = f"{network} {user}"
         self.pairs.forget(pair)
-        self._known.pop(pair, None)
-        if len(self._known) >= LOGIN_PAIRS_KNOWN_MAX:
-            del self._known[next(iter(self._known))]
-        self._known[pair] = self._now() + LOGINS_KNOWN_SECONDS
+        self._know(self._known, pair, LOGIN_PAIRS_KNOWN_MAX)
+        self._know(self._networks_known, network, LOGIN_NETWORKS_KNOWN_MAX)
 
-    def knows(self, network: str, user: str) -> bool:
-        """Tell whether a user has logged in from an address within the last day."""
-        return self._known.get(f"{network} {user}", 0.0) > self._now()
+    def _know(self, known: dict[str, float], name: str, names_max: int) -> None:
+        known.pop(name, None)
+        if len(known) >= names_max:
+            del known[next(iter(known))]
+        known[name] = self._now() + LOGINS_KNOWN_SECONDS
+
+    def standing(self, network: str, user: str) -> int:
+        """Return who has logged in from an address within the last day: the user, or somebody."""
+        now = self._now()
+        if self._known.get(f"{network} {user}", 0.0) > now:
+            return PAIR_KNOWN
+        return NETWORK_KNOWN if self._networks_known.get(network, 0.0) > now else UNKNOWN
 
     def factor(self, network: str, user: str) -> int:
         """Return by how many times the delay of a refusal the next one is to wait, 1 or more."""

@@ -3,9 +3,10 @@
 A password costs some 20 ms, so that a thousand wrong ones at once would hold a first-come queue for
 longer than anybody waits.  This queue cannot be held by a flood:
 
-- pairs of address and user that have logged in before take turns with all others;
-- among those each address has its turn, and within an address each user, both in turn with whoever
-  came last: he probably still waits, and a flood that has come already is behind him;
+- pairs of address and user that have logged in before, addresses from which somebody has, and all
+  others take turns;
+- among each of these each address has its turn, and within an address each user, both in turn with
+  whoever came last: he probably still waits, and a flood that has come already is behind him;
 - of each user, each address and all together so many wait; one more turns away the oldest of the
   user that has the most in the address that has the most.
 
@@ -25,6 +26,11 @@ from leveret.limits import (
     LOGINS_WAITING_PER_NETWORK_MAX,
     LOGINS_WAITING_PER_USER_MAX,
 )
+
+#: What is known of who logs in: the user has logged in from there, or somebody has, or nobody.
+PAIR_KNOWN: Final = 0
+NETWORK_KNOWN: Final = 1
+UNKNOWN: Final = 2
 
 
 class Entry:
@@ -145,38 +151,40 @@ class LoginQueue:
     """The queue; for one loop."""
 
     def __init__(self) -> None:
-        self._known = _Line(LOGINS_WAITING_PER_USER_MAX)
-        self._others = _Line(LOGINS_WAITING_PER_NETWORK_MAX)
+        self._lines = (
+            _Line(LOGINS_WAITING_PER_USER_MAX),
+            _Line(LOGINS_WAITING_PER_NETWORK_MAX),
+            _Line(LOGINS_WAITING_PER_NETWORK_MAX),
+        )
         self._waiting: set[tuple[str, bytes]] = set()
-        self._known_next = True
+        self._next = 0
 
     def __len__(self) -> int:
         """Return how many wait."""
         return len(self._waiting)
 
-    def put(self, network: str, user: str, place: bytes, known: bool) -> list[Entry]:
+    def put(self, network: str, user: str, place: bytes, standing: int) -> list[Entry]:
         """Let a password wait; return those that are turned away for it, itself perhaps.
 
-        `known` says that the user has logged in from there before.
+        `standing` is `PAIR_KNOWN`, `NETWORK_KNOWN` or `UNKNOWN`.
         """
         if (network, place) in self._waiting:
             return []
         self._waiting.add((network, place))
         entry = Entry(network, user, place)
-        if known:
-            away = self._known.put(f"{network} {user}", entry)
-        else:
-            away = self._others.put(network, entry)
+        name = f"{network} {user}" if standing == PAIR_KNOWN else network
+        away = self._lines[standing].put(name, entry)
         for one in away:
             self._waiting.discard((one.network, one.place))
         return away
 
     def take(self) -> Entry | None:
         """Take what is to be verified next, if anything waits."""
-        if self._known.size == 0 and self._others.size == 0:
-            return None
-        known = self._others.size == 0 or (self._known_next and self._known.size > 0)
-        self._known_next = not known
-        entry = self._known.take() if known else self._others.take()
-        self._waiting.discard((entry.network, entry.place))
-        return entry
+        for _ in self._lines:
+            line = self._lines[self._next]
+            self._next = (self._next + 1) % len(self._lines)
+            if line.size > 0:
+                entry = line.take()
+                self._waiting.discard((entry.network, entry.place))
+                return entry
+        return None

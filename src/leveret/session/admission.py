@@ -4,7 +4,7 @@ Connections take descriptors, of which a process has so many, and the store need
 there is a limit, and beyond it a newcomer gets the place of who has the least claim to his: the
 oldest connection that has not logged in, else the one (of HTTP) that has been idle for the longest.
 Connections at work, and those of AMQP that have logged in, are never sent away; where there are no
-others the newcomer is.
+others the newcomer is.  Who is just logging in is passed over for others who are not.
 
 An address that holds more than half of the places of those who have not logged in pays for its
 newcomers itself, so that a flood from one address does not send away who is logging in from
@@ -20,6 +20,9 @@ from collections.abc import Callable
 from typing import Final, final
 
 from mypy_extensions import i64
+
+#: So many who are just logging in are passed over for one newcomer.
+PASSED_OVER_MAX: Final = 64
 
 #: What `Admission.judge` says: come in; wait until somebody has left; go.
 ROOM: Final = 0
@@ -41,23 +44,28 @@ def network_of(host: str) -> str:
 
 
 def is_nobody() -> bool:
-    """Stand in for who tells by `Admission.recognise` that he has logged in."""
+    """Stand in for who tells by himself that he has logged in, or is never about to."""
     return False
 
 
 @final
 class Guest:
-    """A connection: `expel` ends it, `is_known` tells whether it has logged in meanwhile."""
+    """A connection: `expel` ends it, `is_known` tells whether it has logged in meanwhile.
+
+    `is_asking` tells whether it is about to.
+    """
 
     def __init__(
         self,
         network: str,
         expel: Callable[[], object],
         is_known: Callable[[], bool] = is_nobody,
+        is_asking: Callable[[], bool] = is_nobody,
     ) -> None:
         self.network = network
         self.expel = expel
         self.is_known = is_known
+        self.is_asking = is_asking
         #: True once he was sent away.
         self.leaving = False
 
@@ -125,11 +133,16 @@ class Admission:
 
     def _oldest_stranger(self, among: dict[Guest, None]) -> Guest | None:
         """Return the oldest who has not logged in; those who have are strangers no more."""
+        passed_over: i64 = 0
         while among:
             guest = next(iter(among))
-            if not (guest.leaving or guest.is_known()):
+            if guest.leaving or guest.is_known():
+                self._know(guest)
+            elif passed_over < PASSED_OVER_MAX and guest.is_asking():
+                passed_over += 1
+                among[guest] = among.pop(guest)
+            else:
                 return guest
-            self._know(guest)
         return None
 
     def enter(self, guest: Guest, known: bool = False) -> None:
