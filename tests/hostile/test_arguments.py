@@ -36,7 +36,7 @@ from work_account import Account
 
 #: What one request may cost: lines of the broker's code, and bytes above what was held before.
 LINES_MAX: Final = 60_000
-BYTES_MAX: Final = 6 * 1024 * 1024
+BYTES_MAX: Final = 16 * 1024 * 1024
 
 NUMBERS: Final = (0, -1, 2**31, 2**53, 2**63 - 1)
 #: The same and beyond, as a table of AMQP has them.

@@ -49,6 +49,9 @@ REJECTED: Final = "rejected"
 MAXLEN: Final = "maxlen"
 DELIVERY_LIMIT: Final = "delivery_limit"
 
+#: Entries of `x-death` that count as one step of work.
+_DEATHS_PER_STEP: Final = 4
+
 #: The sequence of a letter that its queue never took.
 NEVER_TAKEN: Final = -1
 
@@ -223,7 +226,8 @@ class DeadLetter(Dying):
             self._drop(len(targets) - most, MEMORY if queue.turn.overfull else COPIES)
             targets = targets[:most]
         vhost.move(queue, self.sequence, self.message, letter, targets)
-        return 1 + routing.matched + len(targets)
+        # It takes as long again to read and write some of what tells of its deaths.
+        return 1 + routing.matched + len(targets) + len(deaths) // _DEATHS_PER_STEP
 
     def _letters_left(self) -> i64:
         """Return how many copies the broker may still make by itself; ALL_LETTERS: any number.
