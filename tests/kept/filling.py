@@ -290,7 +290,7 @@ def _shop(publisher: Publisher) -> None:
 def _odd(publisher: Publisher) -> None:
     publisher.send(ODD, range(10), "events", ODD)
     publisher.send("odd\tstream\x01", range(5))
-    _read_by_name(publisher.channel, "odd\tstream\x01", ODD, 2)
+    _read_by_name(publisher.channel, "odd\tstream\x01", "odd reader", 2)
 
 
 _STEPS: Final = {
