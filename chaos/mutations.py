@@ -308,9 +308,9 @@ class Worker(threading.Thread):
         return said
 
     def judged_http(self, answer: bytes, data: bytes) -> str:
-        """Return the status of an answer."""
+        """Return the status of an answer; 503 says that too many passwords wait."""
         status = answer[9:12].decode(errors="replace") if answer[:5] == b"HTTP/" else "silence"
-        if status.startswith("5") and status not in ("501", "505"):
+        if status.startswith("5") and status not in ("501", "503", "505"):
             self.score.problem(f"HTTP: {answer[:12]!r} to {data!r}")
         return f"HTTP {status}"
 
