@@ -722,6 +722,36 @@ def test_who_may_only_write_to_the_default_exchange_adopts_no_sink() -> None:
     assert _name(node.vhost.sinks.by_place["job", ""].owner) == "alice"
 
 
+def test_a_staging_queue_of_any_name_adopts_no_sink() -> None:
+    """Whoever may declare any queue can have it say the sink's name; its batch would be the last.
+
+    What was staged for the sink before would go with it.
+    """
+    node = _unowned("sink")
+    before = _sink_state(node)
+    node.broker.users.set_permission("mallory", "/", "^mine-", "amq.default", "")
+    mallory = node.connect_as("mallory")
+    stage_queue(mallory, "mine-x", HIGHEST, "job")
+    commit(mallory, "mine-x", batch=HIGHEST, sink="job")
+    node.sync()
+    assert "set_sink_owner" in refused(mallory).text
+    node.connect_as("mallory").call(1, "queue.delete", queue="mine-x")
+    assert _sink_state(node) == before
+
+
+@pytest.mark.parametrize("queue", ["job.2", "leveret.staging.job.2.0.x"])
+def test_a_staging_queue_that_is_called_like_its_sink_adopts_it(queue: str) -> None:
+    node = _unowned("sink")
+    node.broker.users.set_permission("alice", "/", f"^{queue}$", "amq.default", "")
+    alice = node.connect_as("alice")
+    alice.call(1, "confirm.select")
+    stage_queue(alice, queue, 2, "job")
+    commit(alice, queue, batch=2, sink="job")
+    node.sync()
+    assert alice.names() == ["basic.ack"]
+    assert _name(node.vhost.sinks.by_place["job", ""].owner) == "alice"
+
+
 # -- handing over ----------------------------------------------------------------------------------
 
 

@@ -15,6 +15,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from leveret.broker.classic import ClassicQueue
 from leveret.broker.commit import Commit, read_command
 from leveret.broker.permission import CONFIGURE
 from leveret.broker.sinks import GIVE_SINK
@@ -22,7 +23,7 @@ from leveret.broker.vhost import DUPLICATE, RECORDED, REJECTED
 from leveret.errors import AccessRefused, AmqpError, FrameError, PreconditionFailed, SoftError
 from leveret.limits import SHORT_STRING_BYTES_MAX
 from leveret.message import Message
-from leveret.names import cleaned
+from leveret.names import Name, cleaned
 from leveret.session.channel import CONFIRM, TX, Channel, TxPublish
 from leveret.session.inspect import Inspected, addressed, inspect
 from leveret.session.route import Route, check_copies, check_publisher, give_back, writable
@@ -122,7 +123,7 @@ class ChannelCommit(Commit):
         """
         channel = self.channel
         self.check_owner()
-        if not self.command.queues and self.adopts():
+        if self.adopts():
             self._check_adoption()
         for name in self.command.queues:
             channel.connection.access.configure("queue", name)
@@ -140,13 +141,17 @@ class ChannelCommit(Commit):
                     )
 
     def _check_adoption(self) -> None:
-        """Check that who stages nothing may have a sink that was recorded without an owner.
+        """Check that the user may have a sink that was recorded without an owner.
 
-        A staging queue shows a right to the sink; without one, the right to declare such a queue.
+        That a staging queue says its name shows no right to it: whoever may declare any queue at
+        all can say it.  A queue whose own name begins with the sink's does, and so does one that
+        nobody owns, as the sink; else the right to declare such a queue.
 
         Raises: AccessRefused (403).
         """
         sink = self.command.sink
+        if any(self._shows_right(name) for name in self.command.queues):
+            return
         access = self.channel.connection.access
         names = (cleaned(sink), cleaned(f"{_SPARKS_STAGING}{sink}."))
         if not any(access.allows(CONFIGURE, name) for name in names):
@@ -155,6 +160,17 @@ class ChannelCommit(Commit):
                 f"'{sink}' can commit to it, or an administrator gives it one "
                 f"(leveret ctl {GIVE_SINK})"
             )
+
+    def _shows_right(self, name: Name) -> bool:
+        """Tell whether a staging queue that the user may configure shows a right to the sink."""
+        queue = self.vhost.queues.get(name)
+        staging = queue.staging if isinstance(queue, ClassicQueue) else None
+        if staging is not None and staging.owner is None and staging.sink == self.command.sink:
+            return True
+        for start in (self.command.sink, _SPARKS_STAGING + self.command.sink):
+            if name.startswith(start) and not name[len(start) : len(start) + 1].isalnum():
+                return True
+        return False
 
     def judged(self, error: AmqpError | None) -> None:
         """Settle it, or say why not, and let the connection go on."""
