@@ -74,8 +74,11 @@ class AmqpError(Exception):
 
     @property
     def short_text(self) -> str:
-        """As much of `reply_text` as fits a short string; what was cut ends as in RabbitMQ."""
-        raw = self.reply_text.encode("utf-8", "surrogateescape")
+        """As much of `reply_text` as fits a short string; what was cut ends as in RabbitMQ.
+
+        What is no text in it is left out: an error can always be told.
+        """
+        raw = self.reply_text.encode("utf-8", "surrogatepass")
         if len(raw) > SHORT_STRING_BYTES_MAX:
             return raw[: SHORT_STRING_BYTES_MAX - 3].decode("utf-8", "ignore") + "..."
         return raw.decode("utf-8", "ignore")

@@ -48,6 +48,9 @@ COMMIT_KEY: Final = "amq.leveret.commit"
 
 _FIELDS: Final = ("sink", "destination", "batch", "queues", "unroutable", "lower")
 
+#: As much of a field's name that is none as an error quotes.
+_FIELD_CHARACTERS_QUOTED: Final = 64
+
 #: What becomes of a commit with a batch below the last one of its sink.
 LOWER_DROP: Final = "drop"
 LOWER_FAIL: Final = "fail"
@@ -100,7 +103,9 @@ def read_command(body: bytes) -> Command:
         raise _malformed("it is no object")
     unknown = [name for name in fields if name not in _FIELDS]
     if unknown:
-        raise _malformed(f"there is no '{unknown[0]}' in it")
+        # JSON can write half characters, which are no text.
+        name = unknown[0][:_FIELD_CHARACTERS_QUOTED].encode("utf-8", "replace").decode()
+        raise _malformed(f"there is no '{name}' in it")
     return Command(
         _text(fields.get("sink"), "sink"),
         _text(fields["destination"], "destination") if "destination" in fields else "",
