@@ -14,6 +14,7 @@ import re
 import socket
 import zlib
 from collections.abc import AsyncIterator, Callable, Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,6 +24,7 @@ from broker_process import BrokerProcess
 from core import Node
 from http_api import Api
 from leveret.app import SystemClock
+from leveret.broker.users import User, hash_password
 from leveret.clock import Clock, LivedClock, ManualClock
 from leveret.limits import HTTP_DISCARD_BYTES_MAX
 from leveret.management.alarm import Alarm, timeout
@@ -32,11 +34,15 @@ from leveret.management.gate import Gate
 from leveret.management.http_connection import HttpConnections
 from leveret.management.keeper import Keeper
 from leveret.management.operator import Operator
+from leveret.names import Name
 from leveret.server.acceptor import Acceptor
 from leveret.session.admission import Admission
 
 #: What no test waits for.
 LONG: Final = 600.0
+
+#: Turns of the loop in which a request is begun, by far.
+_TURNS_MAX: Final = 1_000_000
 
 #: What the kernel may hold of what was sent and not read, on both sides.
 KERNEL_BYTES_MAX: Final = 16 * 1024 * 1024
@@ -63,12 +69,17 @@ def head(*fields: str, method: str = "GET", path: str = "/api/streams/%2F") -> b
 class Api80:
     """The API of a broker's users, in memory but for its sockets."""
 
-    def __init__(self, port: int, connections: HttpConnections) -> None:
+    def __init__(self, port: int, connections: HttpConnections, node: Node) -> None:
         self.port = port
+        self.node = node
         self.connections = connections
         self.admission = connections.admission
         self.judged = 0
         self.heard = asyncio.Event()
+
+    def watchers(self, stream: str) -> int:
+        """How many requests wait for messages of a stream."""
+        return len(self.node.stream(stream).watchers)
 
     async def dial(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         return await asyncio.open_connection("127.0.0.1", self.port)
@@ -124,12 +135,21 @@ async def listening(
     )
     listener = socket.create_server(("127.0.0.1", 0))
     acceptor = Acceptor(listener, connections.admission, connections.make, ignored)
-    served = Api80(listener.getsockname()[1], connections)
+    served = Api80(listener.getsockname()[1], connections, node)
     try:
         yield served
     finally:
         acceptor.close()
         await runner.cleanup()
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    """Let the loop run until something is so."""
+    for _ in range(_TURNS_MAX):
+        if is_so():
+            return
+        await asyncio.sleep(0)
+    raise AssertionError("it never came to that")
 
 
 def run(scene: Callable[[Api80], Coroutine[Any, Any, None]], places: int = 100) -> None:
@@ -305,32 +325,58 @@ def test_users_who_work_keep_their_places() -> None:
     """Where all do, the newcomer goes; an idle one goes before that."""
 
     async def scene(api: Api80) -> None:
-        body = b'{"partitions": 1}'
         path = "/api/super-streams/%2F/s"
-        request = head(RIGHT, f"Content-Length: {len(body)}", method="PUT", path=path)
+        made = head(RIGHT, "Content-Length: 17", "Connection: close", method="PUT", path=path)
+        assert b" 201 " in await api.ask(made + b'{"partitions": 1}')
         working = [await api.dial() for _ in range(3)]
         for _, writer in working:
-            # The broker waits for a body that it wants.
-            writer.write(request)
-        while api.judged < 3:
-            await api.heard.wait()
-            api.heard.clear()
-        # The last of them is let in by the turn after that.
-        for _ in range(10):
-            await asyncio.sleep(0)
+            writer.write(head(RIGHT, path="/api/streams/%2F/s-0/chunks?wait_ms=60000"))
+        await until(lambda: api.watchers("s-0") == 3)
         reader, writer = await api.dial()
         assert await ended(reader) == b""
         writer.close()
         assert (api.admission.refused, api.admission.expelled) == (1, 0)
-        for reader, writer in working:
-            writer.write(body)
-            assert b" 20" in await reader.readuntil(b"\r\n\r\n")
+        api.node.broker.vhost("/").delete_queue(None, Name("s-0"), False, False)
+        for reader, _ in working:
+            assert b" 404 " in await reader.readuntil(b"\r\n\r\n")
         assert (await api.ask(head(RIGHT, "Connection: close"))).startswith(b"HTTP/1.1 200 ")
         assert api.admission.expelled == 1
         for _, writer in working:
             writer.close()
 
     run(scene, places=3)
+
+
+def test_who_sends_a_body_slowly_leaves_his_place() -> None:
+    """It is asked for before it is known what its user may do: he need not have any right."""
+
+    async def scene(api: Api80) -> None:
+        users = api.node.broker.users
+        users.put(User("nobody", hash_password(b"salt", b"nobody"), []))
+        users.set_permission("nobody", "/", "", "", "")
+        login = "Authorization: Basic " + base64.b64encode(b"nobody:nobody").decode()
+        path = "/api/super-streams/%2F/s"
+
+        def came(number: int) -> bool:
+            return api.judged == number or api.admission.refused > 0
+
+        slow = []
+        for number in range(1, 31):
+            _, writer = await api.dial()
+            writer.write(head(login, "Content-Length: 17", method="PUT", path=path) + b"{")
+            slow.append(writer)
+            # More than there are places: he is let in where an older one has gone.
+            await until(partial(came, number))
+            # And known by the turn after that.
+            for _ in range(10):
+                await asyncio.sleep(0)
+        assert (api.admission.refused, api.admission.expelled) == (0, 20)
+        answer = await api.ask(head(RIGHT, "Connection: close"))
+        assert answer.startswith(b"HTTP/1.1 200 ")
+        for writer in slow:
+            writer.close()
+
+    run(scene, places=10)
 
 
 # -- time -----------------------------------------------------------------------------------------

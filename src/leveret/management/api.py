@@ -269,11 +269,16 @@ async def _read_whole(request: web.Request, clock: Clock) -> None:
     """Have a body come whole.  Raises: HTTPRequestTimeout (408): it does not come in time."""
     if request.can_read_body:
         await _go_on(request)
+        connection = request.protocol
+        assert isinstance(connection, HttpConnection)
+        connection.awaits_body()
         try:
             async with timeout(clock, HTTP_BODY_SECONDS_MAX):
                 await request.read()
         except TimeoutError:
             raise web.HTTPRequestTimeout from None
+        finally:
+            connection.has_body()
 
 
 async def _wait(_request: web.Request) -> None:

@@ -142,6 +142,17 @@ class HttpConnection(web.RequestHandler):
         self._asking = True
         self._connections.admission.work(self.guest)
 
+    def awaits_body(self) -> None:
+        """Hear that the body of the request at hand is waited for, which its peer may send slowly.
+
+        Whoever has logged in can have that without any right, and so could keep all places.
+        """
+        self._connections.admission.rest(self.guest)
+
+    def has_body(self) -> None:
+        """Hear that the body has come."""
+        self._connections.admission.work(self.guest)
+
     def _quiet(self) -> None:
         if self._idle is not None:
             self._idle.cancel()

@@ -2,7 +2,8 @@
 
 Connections take descriptors, of which a process has so many, and the store needs some of them.  So
 there is a limit, and beyond it a newcomer gets the place of who has the least claim to his: the
-oldest connection that has not logged in, else the one (of HTTP) that has been idle for the longest.
+oldest connection that has not logged in, else the one (of HTTP) that has been idle for the longest,
+or has been sending the body of a request for the longest.
 Connections at work, and those of AMQP that have logged in, are never sent away; where there are no
 others the newcomer is.  Who is just logging in is passed over for others who are not.
 
@@ -190,7 +191,7 @@ class Admission:
             self._whole.recognise(guest)
 
     def rest(self, guest: Guest) -> None:
-        """Hear that somebody who has logged in waits for nothing."""
+        """Hear that somebody who has logged in waits for nothing, or that he is waited for."""
         if guest in self.guests and guest not in self._strangers and not guest.leaving:
             self._idle[guest] = None
             if self._whole is not None:
