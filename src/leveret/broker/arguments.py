@@ -293,6 +293,14 @@ def _check_choices(arguments: Arguments, where: str) -> None:
         if name in arguments:
             _check_staging(arguments, where)
             break
+    key = arguments.get("x-dead-letter-routing-key")
+    if (
+        isinstance(key, str)
+        and len(key.encode("utf-8", "surrogateescape")) > SHORT_STRING_BYTES_MAX
+    ):
+        # No message can have it, and so no dead letter.
+        why = f"a routing key has at most {SHORT_STRING_BYTES_MAX} bytes"
+        raise _invalid("x-dead-letter-routing-key", where, why)
     if "x-dead-letter-routing-key" in arguments and "x-dead-letter-exchange" not in arguments:
         raise _invalid("x-dead-letter-routing-key", where, "routing_key_but_no_dlx_defined")
 

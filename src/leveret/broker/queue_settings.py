@@ -18,6 +18,7 @@ from leveret.limits import (
     DEDUPLICATION_KEYS,
     DELAYED_RETRY_MS,
     DELIVERY_LIMIT_QUORUM,
+    SHORT_STRING_BYTES_MAX,
     TTL_MS_MAX,
 )
 
@@ -39,6 +40,14 @@ _OVERFLOWS: Final = {
 }
 
 
+def _fit(key: str) -> str:
+    """Return a routing key as long as one can be: an earlier release took any for dead letters."""
+    if len(key) * 4 <= SHORT_STRING_BYTES_MAX:
+        return key
+    raw = key.encode("utf-8", "surrogateescape")
+    return raw[:SHORT_STRING_BYTES_MAX].decode("utf-8", "ignore")
+
+
 @final
 class QueueSettings:
     """The settings of one queue; numbers are UNSET where there is no such setting."""
@@ -55,7 +64,7 @@ class QueueSettings:
         #: Where dead letters go; None lets them go for good, and `""` is the default exchange.
         self.dead_letter_exchange: str | None = exchange if isinstance(exchange, str) else None
         key = merged.get("x-dead-letter-routing-key")
-        self.dead_letter_routing_key: str | None = key if isinstance(key, str) else None
+        self.dead_letter_routing_key: str | None = _fit(key) if isinstance(key, str) else None
         #: True to keep a dead letter until a queue has taken it.
         self.at_least_once = merged.get("x-dead-letter-strategy") == "at-least-once"
         self.delivery_limit: i64 = _delivery_limit(merged)
