@@ -27,6 +27,7 @@ from leveret.limits import (
     LOGINS_WAITING_MAX,
     LOGINS_WAITING_PER_NETWORK_MAX,
     LOGINS_WAITING_PER_USER_MAX,
+    SHORT_STRING_BYTES_MAX,
 )
 from leveret.server.authentication import THREADS, PasswordAuthenticator, hash_argon2
 from leveret.server.backoff import HALVES_SECONDS, NETWORK_REFUSALS, PAIR_REFUSALS, Backoff
@@ -372,6 +373,16 @@ def test_a_right_login_forgives_its_pair() -> None:
         backoff.refused("a", "u")
     backoff.accepted("a", "u")
     assert backoff.factor("a", "u") == 1
+
+
+def test_names_that_nobody_can_have_are_kept_as_long_as_one_can_be() -> None:
+    """A stranger's names may have kilobytes, and each refused one is remembered."""
+    backoff = Backoff(lambda: 0.0)
+    for number in range(PAIR_REFUSALS):
+        backoff.refused("10.0.0.1", "x" * SHORT_STRING_BYTES_MAX + str(number))
+    assert len(backoff.pairs) == 1
+    assert backoff.factor("10.0.0.1", "x" * 4000) == 2
+    assert backoff.factor("10.0.0.1", "x" * (SHORT_STRING_BYTES_MAX - 1)) == 1
 
 
 def test_what_is_remembered_of_logins_is_bounded() -> None:

@@ -15,6 +15,7 @@ from leveret.limits import (
     LOGIN_NETWORKS_KNOWN_MAX,
     LOGIN_PAIRS_KNOWN_MAX,
     LOGINS_KNOWN_SECONDS,
+    SHORT_STRING_BYTES_MAX,
 )
 from leveret.server.login_queue import NETWORK_KNOWN, PAIR_KNOWN, UNKNOWN
 
@@ -25,6 +26,11 @@ PAIR_REFUSALS: Final = 10
 
 #: In this time a count is halved.
 HALVES_SECONDS: Final = 60.0
+
+
+def _pair(network: str, user: str) -> str:
+    """Return what counts for a user at an address; nobody has a longer name than what is kept."""
+    return f"{network} {user[:SHORT_STRING_BYTES_MAX]}"
 
 
 class _Counts:
@@ -67,11 +73,11 @@ class Backoff:
     def refused(self, network: str, user: str) -> None:
         """Count a refusal."""
         self.networks.add(network)
-        self.pairs.add(f"{network} {user}")
+        self.pairs.add(_pair(network, user))
 
     def accepted(self, network: str, user: str) -> None:
         """Remember that a user logged in from an address."""
-        pair = f"{network} {user}"
+        pair = _pair(network, user)
         self.pairs.forget(pair)
         self._know(self._known, pair, LOGIN_PAIRS_KNOWN_MAX)
         self._know(self._networks_known, network, LOGIN_NETWORKS_KNOWN_MAX)
@@ -85,12 +91,12 @@ class Backoff:
     def standing(self, network: str, user: str) -> int:
         """Return who has logged in from an address within the last day: the user, or somebody."""
         now = self._now()
-        if self._known.get(f"{network} {user}", 0.0) > now:
+        if self._known.get(_pair(network, user), 0.0) > now:
             return PAIR_KNOWN
         return NETWORK_KNOWN if self._networks_known.get(network, 0.0) > now else UNKNOWN
 
     def factor(self, network: str, user: str) -> int:
         """Return by how many times the delay of a refusal the next one is to wait, 1 or more."""
         of_network = self.networks.of(network) / NETWORK_REFUSALS
-        of_pair = self.pairs.of(f"{network} {user}") / PAIR_REFUSALS
+        of_pair = self.pairs.of(_pair(network, user)) / PAIR_REFUSALS
         return min(LOGIN_BACKOFF_MAX, 1 + int(max(of_network, of_pair)))
