@@ -40,8 +40,18 @@ _TERMS: Final = (
 )
 
 
+#: Three short strings and the words around them: no text with a term has more.
+_EXPLAINED_CHARACTERS_MAX: Final = 1024
+
+
 def in_plain_words(text: str) -> str:
-    """Return an error's text with what an Erlang term in it means, in brackets behind it."""
+    """Return an error's text with what an Erlang term in it means, in brackets behind it.
+
+    A text of many kilobytes quotes what a client sent, and stays as it is: to look for terms in it
+    can take as long as its square.
+    """
+    if len(text) > _EXPLAINED_CHARACTERS_MAX:
+        return text
     for term, meaning in _TERMS:
         found = term.search(text)
         if found is not None:

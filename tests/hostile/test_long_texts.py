@@ -13,6 +13,7 @@ import pytest
 
 from core import Node
 from leveret.broker.arguments import KNOWN, QUEUE_NUMBERS
+from leveret.errors import in_plain_words
 from raw_codec import method, publish
 from staged import killed
 
@@ -87,3 +88,16 @@ def test_one_that_an_earlier_release_took_stops_nothing() -> None:
     _live(node)
     got = node.connect().call_get("letters")
     assert got.fields["routing_key"] == "é" * 127
+
+
+def test_terms_are_not_looked_for_in_what_a_client_quotes_at_length() -> None:
+    """It took seconds in which nobody was served: each beginning was looked for an end of."""
+    term = '{leftover_string,"x"}'
+    assert in_plain_words(term) != term
+    assert in_plain_words(term * 1000) == term * 1000
+    node = _node()
+    peer = node.connect_as("mine")
+    arguments = {"x-queue-type": term[:-2] * 5000}
+    peer.send(method(1, "queue.declare", queue="mine-q", durable=True, arguments=arguments))
+    assert peer.expect(1, "channel.close").code == 406
+    assert all("it takes digits only" not in line for _, line in peer.connection.log)
