@@ -105,8 +105,8 @@ ACCESS_CACHED_MAX: Final = 1024
 LOGINS_REMEMBERED_MAX: Final = 4096
 LOGINS_REMEMBERED_SECONDS: Final = 300
 
-#: Passwords that wait to be verified: of one user from one address, from one address, and all; one
-#: more turns one away.  All are verified before who waits has had enough, also by one thread.
+#: Passwords that wait to be verified: of one user from one address, from one address, and all of a
+#: kind (known pairs, known addresses, others); one more turns one away.  All are verified before who waits has had enough, also by one thread.
 LOGINS_WAITING_PER_USER_MAX: Final = 16
 LOGINS_WAITING_PER_NETWORK_MAX: Final = 64
 LOGINS_WAITING_MAX: Final = 256
