@@ -106,7 +106,8 @@ LOGINS_REMEMBERED_MAX: Final = 4096
 LOGINS_REMEMBERED_SECONDS: Final = 300
 
 #: Passwords that wait to be verified: of one user from one address, from one address, and all of a
-#: kind (known pairs, known addresses, others); one more turns one away.  All are verified before who waits has had enough, also by one thread.
+#: kind (known pairs, known addresses, others); one more turns one away.  All are verified before
+#: who waits has had enough, also by one thread.
 LOGINS_WAITING_PER_USER_MAX: Final = 16
 LOGINS_WAITING_PER_NETWORK_MAX: Final = 64
 LOGINS_WAITING_MAX: Final = 256
@@ -406,6 +407,10 @@ CLIENT_FAILURES_MAX: Final = 1024
 
 #: Connections open at once: each holds 64 KiB to 512 KiB while its peer does not read.
 HTTP_CONNECTIONS_MAX: Final = 1024
+
+#: Requests of one user that are being answered, most of which wait at the end of a stream: half of
+#: the connections, so that nobody takes all places.
+HTTP_REQUESTS_PER_USER_MAX: Final = 512
 
 #: How long a connection may be open without a whole request, and how long a peer may read nothing
 #: of what was written to it; slower ones are cut off.

@@ -106,7 +106,10 @@ async def ended(reader: asyncio.StreamReader) -> bytes:
 
 @contextlib.asynccontextmanager
 async def listening(
-    places: int = 100, idle_seconds: float = LONG, clock: Clock | None = None
+    places: int = 100,
+    idle_seconds: float = LONG,
+    clock: Clock | None = None,
+    requests_per_user: int = 100,
 ) -> AsyncIterator[Api80]:
     """Listen with so many places."""
     node = Node()
@@ -123,7 +126,7 @@ async def listening(
         return
 
     hands: Any = (node.now, nothing, nothing, nothing, node.now, repr)
-    gate = Gate(node.broker, Keeper(judged, lambda _: True, (), 0), ignored)
+    gate = Gate(node.broker, Keeper(judged, lambda _: True, (), 0), ignored, requests_per_user)
     clock = clock or node.clock
     runner = make_users_runner(
         node.broker, Operator(*hands), ChunkSource(nothing), gate, clock, ignored
@@ -152,11 +155,15 @@ async def until(is_so: Callable[[], bool]) -> None:
     raise AssertionError("it never came to that")
 
 
-def run(scene: Callable[[Api80], Coroutine[Any, Any, None]], places: int = 100) -> None:
+def run(
+    scene: Callable[[Api80], Coroutine[Any, Any, None]],
+    places: int = 100,
+    requests_per_user: int = 100,
+) -> None:
     """Play a scene."""
 
     async def play() -> None:
-        async with listening(places) as api:
+        async with listening(places, requests_per_user=requests_per_user) as api:
             await scene(api)
 
     asyncio.run(play())
@@ -345,6 +352,38 @@ def test_users_who_work_keep_their_places() -> None:
             writer.close()
 
     run(scene, places=3)
+
+
+def test_one_user_takes_some_of_the_places_only() -> None:
+    """Long polls are work, so none of them makes room: a user has so many at once."""
+
+    async def scene(api: Api80) -> None:
+        path = "/api/super-streams/%2F/s"
+        made = head(RIGHT, "Content-Length: 17", "Connection: close", method="PUT", path=path)
+        assert b" 201 " in await api.ask(made + b'{"partitions": 1}')
+        users = api.node.broker.users
+        users.put(User("other", hash_password(b"salt", b"other"), []))
+        users.set_permission("other", "/", "", "", ".*")
+        polls = [await api.dial() for _ in range(3)]
+        for _, writer in polls:
+            writer.write(head(RIGHT, path="/api/streams/%2F/s-0/chunks?wait_ms=60000"))
+        await until(lambda: api.watchers("s-0") == 3)
+        listing = "/api/streams/%2F/s-0"
+        refused = await api.ask(head(RIGHT, "Connection: close", path=listing))
+        assert refused.startswith(b"HTTP/1.1 503 ")
+        assert b"Retry-After" in refused
+        other = "Authorization: Basic " + base64.b64encode(b"other:other").decode()
+        welcome = await api.ask(head(other, "Connection: close", path=listing))
+        assert welcome.startswith(b"HTTP/1.1 200 ")
+        api.node.broker.vhost("/").delete_queue(None, Name("s-0"), False, False)
+        for reader, _ in polls:
+            assert b" 404 " in await reader.readuntil(b"\r\n\r\n")
+        again = await api.ask(head(RIGHT, "Connection: close"))
+        assert again.startswith(b"HTTP/1.1 200 ")
+        for _, writer in polls:
+            writer.close()
+
+    run(scene, requests_per_user=3)
 
 
 def test_who_sends_a_body_slowly_leaves_his_place() -> None:

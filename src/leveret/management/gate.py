@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -30,6 +31,7 @@ from leveret.broker.ownership import Owner, foreign
 from leveret.broker.permission import READ
 from leveret.broker.users import ADMINISTRATOR, RightsWatcher
 from leveret.errors import AccessRefused, AmqpError, NotFound
+from leveret.limits import HTTP_REQUESTS_PER_USER_MAX
 from leveret.management.http_connection import HttpConnection
 from leveret.names import Name
 
@@ -56,7 +58,7 @@ class Unauthorized(Exception):
 
 
 class TurnedAway(Exception):
-    """A request whose password nobody looked at (503); the text says why."""
+    """A request that has no place now (503); the text says why."""
 
 
 class Visit:
@@ -103,11 +105,19 @@ VISIT: Final = web.RequestKey("visit", Visit)
 class Gate(RightsWatcher):
     """Judges the requests of one broker."""
 
-    def __init__(self, broker: Broker, keeper: Keeper, log: Callable[[str, str], None]) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        keeper: Keeper,
+        log: Callable[[str, str], None],
+        requests_per_user: int = HTTP_REQUESTS_PER_USER_MAX,
+    ) -> None:
         super().__init__()
         self._broker = broker
-        #: The requests that are being answered.
+        #: The requests that are being answered, and how many are each user's.
         self.visits: set[Visit] = set()
+        self._visits_of: Counter[str] = Counter()
+        self._requests_per_user = requests_per_user
         broker.users.watchers.append(self)
         self._keeper = keeper
         self._log = log
@@ -125,7 +135,12 @@ class Gate(RightsWatcher):
 
     def left(self, visit: Visit) -> None:
         """Hear that a request is answered."""
-        self.visits.discard(visit)
+        if visit in self.visits:
+            self.visits.remove(visit)
+            user = visit.access.user
+            self._visits_of[user] -= 1
+            if not self._visits_of[user]:
+                del self._visits_of[user]
 
     async def _refuse(self, user: str, peer: str, verdict: bool | None, allowed: bool) -> None:
         """Log a refusal and let it wait.  Raises: TurnedAway (503): nobody looked at it."""
@@ -143,9 +158,9 @@ class Gate(RightsWatcher):
     async def enter(self, request: web.Request) -> Visit:
         """Let a request in and note what its user may do in the vhost of its path.
 
-        Raises: Unauthorized (401) without right credentials; TurnedAway (503) when too many wait;
-        AccessRefused (403 in HTTP) where the user may not enter the vhost, or there is none; an
-        administrator is told which (NotFound, 404).
+        Raises: Unauthorized (401) without right credentials; TurnedAway (503) when too many wait,
+        or the user has too many requests open; AccessRefused (403 in HTTP) where the user may not
+        enter the vhost, or there is none; an administrator is told which (NotFound, 404).
         """
         user, password = _credentials(request)
         keeper = self._keeper
@@ -166,8 +181,14 @@ class Gate(RightsWatcher):
             self.check_vhost(user, vhost)
         # Without it a route would take who asks for the one who operates the broker.
         access = Access(self._broker.users, user, vhost or "")
+        if self._visits_of[user] >= self._requests_per_user:
+            raise TurnedAway(
+                f"user '{user}' has {self._requests_per_user} requests open, which is the limit; "
+                "try again when some are answered"
+            )
         visit = Visit(access, known, asyncio.current_task())
         self.visits.add(visit)
+        self._visits_of[user] += 1
         request[ACCESS] = access
         request[VISIT] = visit
         return visit
