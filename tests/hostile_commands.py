@@ -32,7 +32,8 @@ GOOD: Final[dict[str, str]] = {
     "component": "vhost-limits", "queue": "q", "since": "5", "count": "5", "position": "0",
     "routing_key": "#", "headers": "{}", "message": "1", "form": "json", "file": str(_FILE),
     "columns": "name",
-    "sink": "sink", "destination": "d", "add_user user": "new", "add_vhost vhost": "new",
+    "publisher": "p", "stream": "s", "consumer": "c", "sink": "sink", "destination": "d",
+    "add_user user": "new", "add_vhost vhost": "new",
     "rewind_queue queue": "kept",
     "set_parameter name": "limits", "set_parameter value": '{"max-queues": 500}',
 }  # fmt: skip

@@ -50,6 +50,8 @@ _NAMED_BY = {
     "user_limits": ("user",),
     "parameter": ("vhost", "component", "name"),
     "sink": ("vhost", "name"),
+    "publisher": ("id", "name"),
+    "stream_consumer": ("id", "name"),
 }
 
 
@@ -221,8 +223,9 @@ class Holding:
     def _drop_queue(self, queue_id: int, change: Change) -> None:
         change.queues_gone.add(queue_id)
         self.queues.pop(queue_id, None)
-        for one in [one for one in self.definitions if one[:2] == offset_identity(queue_id)[:2]]:
-            del self.definitions[one]
+        for kind in ("consumer_offset", "publisher", "stream_consumer"):
+            for one in [one for one in self.definitions if one[:2] == (kind, str(queue_id))]:
+                del self.definitions[one]
         self.definitions.pop(("queue", str(queue_id)), None)
         for key in [key for key in self.messages if key[0] == queue_id]:
             del self.messages[key]

@@ -9,9 +9,11 @@ from core import Node
 from leveret.broker.browse import BrowseFilter, browse
 from leveret.broker.classic import ClassicQueue
 from leveret.broker.delayed import DelayedMessages
+from leveret.broker.publishers import publisher_record
 from leveret.broker.queue import Queue
 from leveret.broker.source import NOTHING
 from leveret.broker.stream import Stream
+from leveret.broker.stream_offsets import consumer_record
 from leveret.broker.vhost import Vhost
 from leveret.chunk import ChunkDamaged, RecordDamaged
 from leveret.clock import ManualClock
@@ -123,6 +125,7 @@ def _definitions(node: Node) -> Iterator[tuple[str, dict[str, object]]]:
         for queue in _queues(vhost):
             if queue.recorded:
                 yield "queue", queue.definition(vhost.name)
+                yield from _owned(queue)
         for decision in vhost.sinks.definitions():
             yield "sink", decision
     users = broker.users
@@ -136,6 +139,17 @@ def _definitions(node: Node) -> Iterator[tuple[str, dict[str, object]]]:
     for name, limits in users.limits.items():
         yield "user_limits", {"user": name, "limits": dict(limits)}
     yield from broker.parameters.records()
+
+
+def _owned(queue: Queue) -> Iterator[tuple[str, dict[str, object]]]:
+    """Whose the names are that users took in a queue."""
+    if queue.publishers is not None:
+        for name, known in queue.publishers.by_name.items():
+            if known.owner is not None:
+                yield "publisher", publisher_record(queue.queue_id, name, known.owner)
+    if isinstance(queue, Stream):
+        for consumer, owner in queue.offsets.owners.items():
+            yield "stream_consumer", consumer_record(queue.queue_id, consumer, owner)
 
 
 def _queues(vhost: Vhost) -> list[Queue]:
