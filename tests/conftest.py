@@ -7,9 +7,11 @@ and `spark` are folders and marks at once, so that no test in them can miss its 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 MARKED_FOLDERS = ("crash", "differential", "interop", "spark")
 
@@ -19,18 +21,28 @@ hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, data
 hypothesis.settings.load_profile("default")
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist looks for the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests of the marked folders, and say what stays together on one worker.
-
-    That is a file, for the sake of its fixtures, and all of Spark's, which begin because they take
-    the longest: a second session would cost more than it saves.
-    """
+    """Mark the tests of the marked folders; Spark's begin, because they take the longest."""
     tests = Path(__file__).parent
     for item in items:
-        place = item.path.relative_to(tests)
-        folder = place.parts[0]
+        folder = item.path.relative_to(tests).parts[0]
         if folder in MARKED_FOLDERS:
             item.add_marker(folder)
-        item.add_marker(pytest.mark.xdist_group(folder if folder == "spark" else str(place)))
     items.sort(key=lambda item: item.get_closest_marker("spark") is None)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
+    """Say that what `Together` names together goes to one worker."""
+    return Together(config, log)
+
+
+class Together(LoadScopeScheduling):  # type: ignore[misc]
+    """Keeps a file on one worker, for the sake of its fixtures, and all of Spark's files.
+
+    A second session of Spark would cost more than it saves.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return "tests/spark" if file.startswith("tests/spark/") else file

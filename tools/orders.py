@@ -87,7 +87,7 @@ def shuffled(
     paths: Sequence[Path], pytest_arguments: Sequence[str], seeds: Sequence[int], jobs: int
 ) -> list[Run]:
     """Return a run of all tests for each seed, on so many workers."""
-    workers = ("--numprocesses", str(jobs), "--dist=loadgroup") if jobs > 1 else ()
+    workers = ("--numprocesses", str(jobs), "--dist=loadscope") if jobs > 1 else ()
     names = [str(path) for path in paths]
     return [
         Run(f"order {seed}", (*pytest_arguments, *workers, f"--random-order-seed={seed}", *names))
