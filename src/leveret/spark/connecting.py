@@ -63,6 +63,12 @@ def open_connection(
         raise type(error)(f"{error.text} (at {address})") from error
 
 
+def is_leveret(connection: Connection) -> bool:
+    """Tell whether the broker is Leveret."""
+    properties = connection.server_properties
+    return "Leveret" in f"{properties.get('product')} {properties.get('platform')}"
+
+
 def interrupted(error: Exception, address: str = "") -> Interrupted:
     """Return what an interruption is to those who may ask again: where it happened, and why.
 

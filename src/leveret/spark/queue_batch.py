@@ -25,13 +25,12 @@ from leveret.client import ConsumerCancelled, InputFull, Message
 from leveret.client.blocking import Channel, Consumer
 from leveret.limits import SPARK_BATCH_BYTES, SPARK_BATCH_RECORDS
 from leveret.spark.columns import BatchBuilder
-from leveret.spark.connecting import INTERRUPTIONS, interrupted, open_connection
+from leveret.spark.connecting import INTERRUPTIONS, interrupted, is_leveret, open_connection
 from leveret.spark.options import OptionError, Options
 from leveret.spark.projection import Projection
 from leveret.spark.queue_feed import DOUBT_SECONDS, check_kind
 from leveret.spark.ready import ready_count
 from leveret.spark.retries import ask
-from leveret.spark.transports.amqp import is_leveret
 from leveret.spark.transports.base import Interrupted
 
 #: The largest prefetch count that AMQP can say; for more there is no limit.

@@ -11,7 +11,7 @@ import time
 from typing import Final
 
 from leveret.client.blocking import Channel
-from leveret.spark.transports.amqp import is_leveret
+from leveret.spark.connecting import is_leveret
 from leveret.spark.transports.base import Interrupted
 
 #: A zero that took so long may be one that RabbitMQ did not count.

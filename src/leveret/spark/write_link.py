@@ -34,12 +34,6 @@ class WriteError(RuntimeError):
     """Rows that the broker did not take; the text says why."""
 
 
-def is_leveret(connection: Connection) -> bool:
-    """Tell whether the broker is Leveret."""
-    properties = connection.server_properties
-    return "Leveret" in f"{properties.get('product')} {properties.get('platform')}"
-
-
 def open_link(
     options: WriteOptions, *, beats: bool = True, pause: Pause = REAL_PAUSE
 ) -> Connection:

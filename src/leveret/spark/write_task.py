@@ -18,9 +18,10 @@ from pyspark.sql.datasource import WriterCommitMessage
 from leveret.client import ReturnedMessage, Timestamp
 from leveret.client.blocking import Connection
 from leveret.limits import SPARK_WRITE_PIECE_RECORDS
+from leveret.spark.connecting import is_leveret
 from leveret.spark.options import OptionError
 from leveret.spark.write_encoder import Encoder, Envelope
-from leveret.spark.write_link import Sender, WriteError, close_link, is_leveret, open_link
+from leveret.spark.write_link import Sender, WriteError, close_link, open_link
 from leveret.spark.write_options import WriteOptions
 from leveret.spark.write_rows import PUBLISHER, RowError
 from leveret.spark.write_schema import Layout

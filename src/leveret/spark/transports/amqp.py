@@ -29,7 +29,7 @@ from leveret.client.blocking import Channel, Connection, Consumer
 from leveret.errors import PreconditionFailed
 from leveret.limits import SPARK_BATCH_BYTES, SPARK_BATCH_RECORDS
 from leveret.spark.columns import STREAM_NAME, STREAM_OFFSET, STREAM_TIMESTAMP, stream_offset
-from leveret.spark.connecting import INTERRUPTIONS, interrupted, open_connection
+from leveret.spark.connecting import INTERRUPTIONS, interrupted, is_leveret, open_connection
 from leveret.spark.deliveries import DeliveryBuilder
 from leveret.spark.limits import SAMPLE_RECORDS
 from leveret.spark.options import OptionError, Options
@@ -57,12 +57,6 @@ CLOCK_SLACK_MS: Final = 10 * 60_000
 #: broker makes, is to end in a dot and the stream's id.  RabbitMQ has no ids and is not asked.
 STREAM_ID: Final = "x-stream-id"
 TELL_STREAM_ID: Final = "x-stream-tell-id"
-
-
-def is_leveret(connection: Connection) -> bool:
-    """Tell whether the broker is Leveret."""
-    properties = connection.server_properties
-    return "Leveret" in f"{properties.get('product')} {properties.get('platform')}"
 
 
 class AmqpTransport(Transport):
