@@ -149,7 +149,8 @@ def _owned(queue: Queue) -> Iterator[tuple[str, dict[str, object]]]:
                 yield "publisher", publisher_record(queue.queue_id, name, known.owner)
     if isinstance(queue, Stream):
         for consumer, owner in queue.offsets.owners.items():
-            yield "stream_consumer", consumer_record(queue.queue_id, consumer, owner)
+            if owner is not None:
+                yield "stream_consumer", consumer_record(queue.queue_id, consumer, owner)
 
 
 def _queues(vhost: Vhost) -> list[Queue]:
