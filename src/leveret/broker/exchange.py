@@ -42,6 +42,8 @@ class Exchange:
         arguments: dict[str, object],
     ) -> None:
         self.name = Name(name)
+        #: The name as messages carry it.
+        self.name_bytes: Final = name.encode("utf-8", "surrogateescape")
         self.kind = kind
         self.durable = durable
         self.auto_delete = auto_delete

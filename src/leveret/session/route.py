@@ -25,7 +25,7 @@ from leveret.errors import (
 )
 from leveret.limits import ROUTES_CACHED_MAX
 from leveret.message import Address, Message
-from leveret.names import Name, check_new, cleaned, cleaned_bytes, is_plain
+from leveret.names import Name, check_new, cleaned, is_plain
 from leveret.routing.keys import check_strict_routing_key
 from leveret.session.channel import Channel
 from leveret.session.topics import check_reached
@@ -109,7 +109,7 @@ def resolve(channel: Channel, arguments: bytes) -> Route:
     routing = channel.vhost.route(exchange, key, b"")
     route = Route(
         exchange,
-        Address(cleaned_bytes(exchange_name), routing_key),
+        Address(exchange.name_bytes, routing_key),
         key,
         routing.queues,
         routing.dynamic,
