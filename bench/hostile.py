@@ -37,7 +37,7 @@ from target import COLD_PASSWORD, COLD_USERS, STRANGER, TENANT, Target
 import raw
 from broker_process import BrokerProcess, BrokerProcessError
 from http_api import Api
-from leveret.broker.users import ARGON2
+from leveret.broker.node.users import ARGON2
 from leveret.server.authentication import hash_argon2
 
 #: How often the broker's process is looked at.

@@ -31,10 +31,10 @@ from typing import Any, Final
 from broker_process import BrokerProcess
 from http_api import Api
 from leveret.app import Node
-from leveret.broker.broker import Broker
-from leveret.broker.definitions import export_definitions
-from leveret.broker.permission import Permission
-from leveret.broker.users import User, hash_password
+from leveret.broker.admin.definitions import export_definitions
+from leveret.broker.node.broker import Broker
+from leveret.broker.node.users import User, hash_password
+from leveret.broker.values.permission import Permission
 from leveret.config import Settings
 from leveret.management.fields import plain
 from leveret.store.disk import StorageFailure

@@ -13,7 +13,7 @@ from chaos.forks import READER, Boot, let_in
 from chaos.reading import MARKER, Reading, requests, up_to_marker
 from chaos.specimen import STREAM, Specimen, channels_of
 from core import Node
-from leveret.broker.definitions import export_definitions
+from leveret.broker.admin.definitions import export_definitions
 from leveret.management.fields import plain
 from leveret.store.disk import StorageFailure
 from leveret.store.disks.recording import Image, RecordingDisk

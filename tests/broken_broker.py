@@ -29,10 +29,10 @@ from pathlib import Path
 
 from broker_process import BrokerProcess
 from leveret.app import Node, SystemClock, run
-from leveret.broker.compaction import Compaction
-from leveret.broker.queue import Queue
-from leveret.broker.timers import Timed
-from leveret.broker.turn import Link
+from leveret.broker.core.timers import Timed
+from leveret.broker.core.turn import Link
+from leveret.broker.queue.queue import Queue
+from leveret.broker.recovery.compaction import Compaction
 from leveret.clock import LivedClock
 from leveret.config import Settings, load
 from leveret.message import Message

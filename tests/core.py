@@ -17,17 +17,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from leveret.broker.broker import Broker
-from leveret.broker.checkpoint import BrokerCheckpoint
-from leveret.broker.classic import ClassicQueue
-from leveret.broker.compaction import Compaction
-from leveret.broker.restore import Restore
-from leveret.broker.source import Returned
-from leveret.broker.stream import Stream
-from leveret.broker.turn import ChunkReader, ChunkWanted, Link
-from leveret.broker.users import User, hash_password
-from leveret.broker.vhost import Vhost
-from leveret.broker.vhost_state import StreamIds
+from leveret.broker.backlog.source import Returned
+from leveret.broker.classic.classic import ClassicQueue
+from leveret.broker.core.turn import ChunkReader, ChunkWanted, Link
+from leveret.broker.node.broker import Broker
+from leveret.broker.node.users import User, hash_password
+from leveret.broker.recovery.checkpoint import BrokerCheckpoint
+from leveret.broker.recovery.compaction import Compaction
+from leveret.broker.recovery.restore import Restore
+from leveret.broker.stream.stream import Stream
+from leveret.broker.vhost.state import StreamIds
+from leveret.broker.vhost.vhost import Vhost
 from leveret.clock import ManualClock
 from leveret.limits import INPUT_BYTES_HELD_MAX, OUTPUT_BYTES_HIGH
 from leveret.session.connection import Connection

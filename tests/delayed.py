@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from core import Node, Peer
-from leveret.broker.delayed import DelayedMessages
-from leveret.broker.stats import DelayedListing, DelayedStats
+from leveret.broker.admin.stats import DelayedListing, DelayedStats
+from leveret.broker.classic.delayed import DelayedMessages
 from leveret.store.disks.recording import Image, RecordingDisk
 from raw_codec import publish
 

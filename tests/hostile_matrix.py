@@ -30,12 +30,12 @@ from typing import Any, Final
 from core import Node, Peer
 from hostile_methods import COMMIT_KEY
 from hostile_node import HostileNode, Tally, exported, others
-from leveret.broker.classic import ClassicQueue
-from leveret.broker.ownership import key_of
-from leveret.broker.stream import Stream
-from leveret.broker.super_stream import declare_super_stream
-from leveret.broker.users import User, hash_password
-from leveret.broker.vhost import Vhost
+from leveret.broker.admin.super_stream import declare_super_stream
+from leveret.broker.classic.classic import ClassicQueue
+from leveret.broker.core.ownership import key_of
+from leveret.broker.node.users import User, hash_password
+from leveret.broker.stream.stream import Stream
+from leveret.broker.vhost.vhost import Vhost
 from leveret.management.api import MODULES, USERS_MODULES
 from leveret.names import Name
 from leveret.wire.spec import METHODS

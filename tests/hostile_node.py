@@ -25,14 +25,14 @@ from hostile_commands import Case, run_command
 from hostile_methods import COMMIT_KEY
 from hostile_requests import Request
 from leveret.app import SystemClock
-from leveret.broker.classic import ClassicQueue
-from leveret.broker.definitions import export_definitions
-from leveret.broker.definitions_import import import_definitions
-from leveret.broker.ownership import key_of
-from leveret.broker.policy import make_policy
-from leveret.broker.stream import Stream
-from leveret.broker.super_stream import declare_super_stream
-from leveret.broker.users import User, hash_password
+from leveret.broker.admin.definitions import export_definitions
+from leveret.broker.admin.definitions_import import import_definitions
+from leveret.broker.admin.super_stream import declare_super_stream
+from leveret.broker.classic.classic import ClassicQueue
+from leveret.broker.core.ownership import key_of
+from leveret.broker.node.users import User, hash_password
+from leveret.broker.policy.policy import make_policy
+from leveret.broker.stream.stream import Stream
 from leveret.cli import exits
 from leveret.errors import NotFound
 from leveret.management.chunk_source import ChunkSource

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from core import Node, Peer, all_waiting
-from leveret.broker.classic import ClassicQueue
+from leveret.broker.classic.classic import ClassicQueue
 from raw_codec import method
 
 

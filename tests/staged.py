@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from core import Node, Peer
-from leveret.broker.commit import COMMIT_KEY
+from leveret.broker.staging.commit import COMMIT_KEY
 from leveret.store.disks.recording import RecordingDisk
 from raw_codec import publish
 

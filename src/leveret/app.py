@@ -24,15 +24,15 @@ from functools import partial
 from typing import Any, Final
 
 from leveret import __version__
-from leveret.broker.arguments import Arguments
-from leveret.broker.broker import Broker
-from leveret.broker.checkpoint import BrokerCheckpoint
-from leveret.broker.compaction import Compaction
-from leveret.broker.definitions_import import import_definitions
-from leveret.broker.events import Events
-from leveret.broker.restore import Restore
-from leveret.broker.users import ARGON2, User
-from leveret.broker.vhost_state import StreamIds
+from leveret.broker.admin.definitions_import import import_definitions
+from leveret.broker.node.broker import Broker
+from leveret.broker.node.events import Events
+from leveret.broker.node.users import ARGON2, User
+from leveret.broker.recovery.checkpoint import BrokerCheckpoint
+from leveret.broker.recovery.compaction import Compaction
+from leveret.broker.recovery.restore import Restore
+from leveret.broker.values.arguments import Arguments
+from leveret.broker.vhost.state import StreamIds
 from leveret.clock import TICK_MS, Clock, LivedClock
 from leveret.config import Settings
 from leveret.errors import PreconditionFailed

@@ -11,10 +11,10 @@ from collections.abc import Callable
 import pytest
 
 from core import Node
-from leveret.broker.arguments import Arguments
-from leveret.broker.definitions import export_definitions
-from leveret.broker.definitions_import import import_definitions
-from leveret.broker.super_stream import declare_super_stream
+from leveret.broker.admin.definitions import export_definitions
+from leveret.broker.admin.definitions_import import import_definitions
+from leveret.broker.admin.super_stream import declare_super_stream
+from leveret.broker.values.arguments import Arguments
 from leveret.errors import PreconditionFailed
 from leveret.limits import DEFINITION_BYTES_MAX, PASSWORD_HASH_BYTES_MAX, TABLE_ENTRIES_MAX
 from leveret.management.definitions import read_definitions, write_definitions

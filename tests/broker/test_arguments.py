@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core import Node, Peer
-from leveret.broker.arguments import age_seconds
+from leveret.broker.values.arguments import age_seconds
 from leveret.limits import TTL_MS_MAX
 from raw_codec import Typed, method
 

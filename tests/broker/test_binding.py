@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from core import Peer
-from leveret.broker.binding import binding_identity
+from leveret.broker.topology.binding import binding_identity
 from raw_codec import Typed, method, publish
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from core import Node, Peer, all_waiting
-from leveret.broker.browse import BrowseFilter, browse
-from leveret.broker.source import NOTHING
-from leveret.broker.stats import QueueStats
+from leveret.broker.admin.stats import QueueStats
+from leveret.broker.backlog.source import NOTHING
+from leveret.broker.classic.browse import BrowseFilter, browse
 from leveret.limits import OUTPUT_BYTES_HIGH, SLICE_MESSAGES
 from leveret.store.disks.recording import RecordingDisk
 from raw_codec import method, publish

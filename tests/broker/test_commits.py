@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from core import Node, Peer
-from leveret.broker.commit import COMMIT_KEY, read_command
-from leveret.broker.sinks import Sink
+from leveret.broker.staging.commit import COMMIT_KEY, read_command
+from leveret.broker.staging.sinks import Sink
 from leveret.errors import PreconditionFailed
 from leveret.limits import (
     COMMIT_BYTES_MAX,

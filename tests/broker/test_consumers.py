@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core import Node
-from leveret.broker.consumer import Consumer, Outlet
-from leveret.broker.consumers import Priorities, SingleActive, Turns
+from leveret.broker.queue.consumer import Consumer, Outlet
+from leveret.broker.queue.consumers import Priorities, SingleActive, Turns
 from raw_codec import method, publish
 
 

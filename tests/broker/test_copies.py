@@ -8,9 +8,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from leveret.broker.copies import copy_keys, without_bcc
-from leveret.broker.expiration import check_expiration, expiration_ms
-from leveret.broker.special_headers import COPIES, NUMBERED, special_headers
+from leveret.broker.values.copies import copy_keys, without_bcc
+from leveret.broker.values.expiration import check_expiration, expiration_ms
+from leveret.broker.values.special_headers import COPIES, NUMBERED, special_headers
 from leveret.errors import PreconditionFailed
 from leveret.limits import EXPIRATION_MS_MAX
 from leveret.wire.properties import NO_PROPERTIES, BasicProperties, decode_properties

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from core import Node
-from leveret.broker.broker import Broker
-from leveret.broker.classic import ClassicQueue
-from leveret.broker.restore import Restore
+from leveret.broker.classic.classic import ClassicQueue
+from leveret.broker.node.broker import Broker
+from leveret.broker.recovery.restore import Restore
 from leveret.message import Address, Message
 from leveret.names import Name
 from leveret.store.disks.recording import RecordingDisk

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core import Node, Peer
-from leveret.broker.deduplication import Deduplication, key_of, read_keys
-from leveret.broker.policy import make_policy
+from leveret.broker.policy.policy import make_policy
+from leveret.broker.values.deduplication import Deduplication, key_of, read_keys
 from leveret.message import Address, Message
 from leveret.store.disks.recording import RecordingDisk
 from raw_codec import Typed, method, properties, publish

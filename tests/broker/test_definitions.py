@@ -16,12 +16,12 @@ import pytest
 
 from broker_restarts import RESTARTS
 from core import Node
-from leveret.broker.definitions import export_definitions, export_vhost
-from leveret.broker.definitions_import import ImportReport, import_definitions
-from leveret.broker.exchanges import EXCHANGE_TYPES
-from leveret.broker.parameters import ParameterComponent
-from leveret.broker.policy import effective_definition, make_policy, restored_policy
-from leveret.broker.users import ARGON2, User
+from leveret.broker.admin.definitions import export_definitions, export_vhost
+from leveret.broker.admin.definitions_import import ImportReport, import_definitions
+from leveret.broker.node.parameters import ParameterComponent
+from leveret.broker.node.users import ARGON2, User
+from leveret.broker.policy.policy import effective_definition, make_policy, restored_policy
+from leveret.broker.topology.exchanges import EXCHANGE_TYPES
 from leveret.errors import NotFound, PreconditionFailed
 from leveret.management.definitions import read_definitions, write_definitions
 from leveret.names import Name

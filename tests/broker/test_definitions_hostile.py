@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core import Node
-from leveret.broker.definitions import export_definitions
-from leveret.broker.definitions_import import import_definitions
+from leveret.broker.admin.definitions import export_definitions
+from leveret.broker.admin.definitions_import import import_definitions
 from leveret.errors import PreconditionFailed
 
 RABBITMQ = json.loads((Path(__file__).parent / "definitions" / "rabbitmq_3_10_8.json").read_text())

@@ -11,7 +11,7 @@ import pytest
 
 from core import Node, Peer
 from delayed import bind, declare, delay, drain, listed, restarted, store_of
-from leveret.broker.policy import make_policy
+from leveret.broker.policy.policy import make_policy
 from leveret.limits import DELAY_MS_MAX, SLICE_MESSAGES
 from leveret.wire.properties import property_headers
 from raw import Method

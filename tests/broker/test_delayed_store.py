@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from core import Node, Peer, held
 from delayed import bind, declare, delay, drain, listed, restarted, started
-from leveret.broker.stats import DelayedListing, DelayedStats
+from leveret.broker.admin.stats import DelayedListing, DelayedStats
 from leveret.names import Name
 from leveret.store.disks.recording import Image, RecordingDisk, crash_states
 from raw_codec import properties, publish

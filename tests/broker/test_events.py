@@ -9,8 +9,8 @@ import pytest
 
 import leveret.limits
 from core import Node, Peer
-from leveret.broker.events import EVENT_STREAM, Events
-from leveret.broker.stream import Stream
+from leveret.broker.node.events import EVENT_STREAM, Events
+from leveret.broker.stream.stream import Stream
 from leveret.names import Name
 from leveret.store.disks.recording import RecordingDisk
 from raw_codec import method, publish

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leveret.broker.turn import Turn
-from leveret.broker.vhost import Ids, Vhost
+from leveret.broker.core.turn import Turn
+from leveret.broker.vhost.vhost import Ids, Vhost
 from leveret.names import Name
 from leveret.store.journal import Journal
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from core import Node, Peer, all_waiting
-from leveret.broker.browse import BrowseFilter, browse
-from leveret.broker.classic import ClassicQueue
-from leveret.broker.policy import make_policy
+from leveret.broker.classic.browse import BrowseFilter, browse
+from leveret.broker.classic.classic import ClassicQueue
+from leveret.broker.policy.policy import make_policy
 from leveret.limits import PAGES_AHEAD_BYTES
 from leveret.store.disks.recording import RecordingDisk
 from leveret.store.segments import segment_path

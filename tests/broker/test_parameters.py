@@ -8,7 +8,7 @@ import pytest
 
 from broker_restarts import RESTARTS
 from core import Node
-from leveret.broker.parameters import ParameterComponent, Parameters
+from leveret.broker.node.parameters import ParameterComponent, Parameters
 from leveret.errors import NotFound, PreconditionFailed
 from leveret.limits import PARAMETER_BYTES_MAX, PARAMETERS_MAX
 

@@ -8,9 +8,9 @@ import pytest
 
 from broker_restarts import RESTARTS, checkpointed, killed
 from core import Node
-from leveret.broker.policy import APPLY_TO, effective_definition, make_policy
-from leveret.broker.queue import Queue
-from leveret.broker.vhost import Vhost
+from leveret.broker.policy.policy import APPLY_TO, effective_definition, make_policy
+from leveret.broker.queue.queue import Queue
+from leveret.broker.vhost.vhost import Vhost
 from leveret.errors import NotFound, PreconditionFailed
 from leveret.names import Name
 

@@ -12,7 +12,7 @@ import pytest
 
 from broker_restarts import RESTARTS
 from core import Node, Peer, all_waiting
-from leveret.broker.policy import make_policy
+from leveret.broker.policy.policy import make_policy
 from raw_codec import method, publish
 
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from leveret.broker.arguments import Arguments
-from leveret.broker.policy_keys import (
+from leveret.broker.policy.keys import (
     NUMBER_MAX,
     OPERATOR_KEYS,
     POLICY_KEYS,
@@ -17,6 +16,7 @@ from leveret.broker.policy_keys import (
     merge_queue_arguments,
     suits,
 )
+from leveret.broker.values.arguments import Arguments
 from leveret.errors import PreconditionFailed
 from leveret.limits import TTL_MS_MAX
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core import Node
-from leveret.broker.policy import APPLY_TO, make_policy
+from leveret.broker.policy.policy import APPLY_TO, make_policy
 from leveret.names import Name
 
 NAMES = ["a", "ab", "b", "s"]

@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from core import Node, Peer, all_waiting, held
-from leveret.broker.browse import BrowseFilter, browse
-from leveret.broker.classic import ClassicQueue
-from leveret.broker.priorities import PriorityReady
-from leveret.broker.priority_pages import PriorityPage
-from leveret.broker.retained import KEPT
-from leveret.broker.source import Returned
+from leveret.broker.backlog.priorities import PriorityReady
+from leveret.broker.backlog.priority_pages import PriorityPage
+from leveret.broker.backlog.source import Returned
+from leveret.broker.classic.browse import BrowseFilter, browse
+from leveret.broker.classic.classic import ClassicQueue
+from leveret.broker.classic.retained import KEPT
 from leveret.store.disks.recording import RecordingDisk
 from raw import Method
 from raw_codec import method, publish

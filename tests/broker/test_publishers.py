@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core import Node, Peer
-from leveret.broker.ownership import Owner
-from leveret.broker.publishers import Publishers
-from leveret.broker.turn import Turn
+from leveret.broker.core.ownership import Owner
+from leveret.broker.core.turn import Turn
+from leveret.broker.queue.publishers import Publishers
 from leveret.errors import PreconditionFailed
 from leveret.limits import PUBLISHER_EXPIRY_MS, PUBLISHERS_PER_QUEUE_MAX
 from leveret.message import Address, Message

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core import Node, Peer
-from leveret.broker.classic import ClassicQueue
+from leveret.broker.classic.classic import ClassicQueue
 from leveret.names import Name
 from raw_codec import method, publish
 

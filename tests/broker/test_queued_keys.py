@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from core import Node, Peer
-from leveret.broker.policy import make_policy
+from leveret.broker.policy.policy import make_policy
 from leveret.store.disks.recording import RecordingDisk
 from paged import no_chance
 from raw_codec import method, publish

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from core import Node, Peer
-from leveret.broker.classic import ClassicQueue
-from leveret.broker.policy import make_policy
-from leveret.broker.stats import QueueStats
+from leveret.broker.admin.stats import QueueStats
+from leveret.broker.classic.classic import ClassicQueue
+from leveret.broker.policy.policy import make_policy
 from leveret.limits import RETAINED_BYTES_MAX, RETAINED_OVERHEAD_BYTES
 from leveret.store.disks.recording import RecordingDisk
 from raw_codec import method, publish

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leveret.broker.source import NOTHING, Returned, Returns, Window, window_of
+from leveret.broker.backlog.source import NOTHING, Returned, Returns, Window, window_of
 from leveret.message import Address, Message
 
 #: Taken places at which a window begins to move its messages (`source._COMPACT_AT`).

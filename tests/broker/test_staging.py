@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from core import Node
-from leveret.broker.definitions import export_definitions
-from leveret.broker.events import EVENT_STREAM, Events
-from leveret.broker.policy import make_policy
-from leveret.broker.stats import QueueListing, SinkListing, Totals
+from leveret.broker.admin.definitions import export_definitions
+from leveret.broker.admin.stats import QueueListing, SinkListing, Totals
+from leveret.broker.node.events import EVENT_STREAM, Events
+from leveret.broker.policy.policy import make_policy
 from leveret.errors import PreconditionFailed
 from leveret.limits import (
     SLICE_MESSAGES,

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core import Node, Peer
-from leveret.broker.stream import Stream
+from leveret.broker.stream.stream import Stream
 from leveret.limits import CHUNK_BYTES_MAX, CHUNK_RECORDS_MAX
 from leveret.names import Name
 from leveret.store.disks.recording import RecordingDisk

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core import UUID, Node, Peer
-from leveret.broker.stream import Stream
-from leveret.broker.turn import ChunkReader
+from leveret.broker.core.turn import ChunkReader
+from leveret.broker.stream.stream import Stream
 from leveret.clock import ManualClock
 from leveret.limits import CHUNK_BYTES_MAX, MESSAGE_OVERHEAD_BYTES
 from leveret.names import Name

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core import Node, Peer
-from leveret.broker.stream_filter import StreamFilter, stream_filter
+from leveret.broker.stream.filter import StreamFilter, stream_filter
 from leveret.errors import PreconditionFailed
 from leveret.limits import (
     SLICE_MESSAGES,

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from core import Node, Peer
-from leveret.broker.definitions import export_definitions
-from leveret.broker.definitions_import import import_definitions
-from leveret.broker.vhost_state import StreamIds
+from leveret.broker.admin.definitions import export_definitions
+from leveret.broker.admin.definitions_import import import_definitions
+from leveret.broker.vhost.state import StreamIds
 from leveret.store.disks.recording import Image, RecordingDisk
 from leveret.store.salvage import Salvage, write_salvage
 from leveret.store.survey import Survey

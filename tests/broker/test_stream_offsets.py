@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from core import Node, Peer
-from leveret.broker.stream_offsets import StreamOffsets
+from leveret.broker.stream.offsets import StreamOffsets
 from leveret.errors import NotFound, PreconditionFailed
 from leveret.limits import STREAM_OFFSET_NAMES_MAX, STREAM_OFFSETS_MS
 from leveret.store.disks.recording import RecordingDisk

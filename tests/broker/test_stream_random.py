@@ -7,7 +7,7 @@ import random
 import pytest
 
 from core import Node, Peer
-from leveret.broker.stream import Stream
+from leveret.broker.stream.stream import Stream
 from leveret.names import Name
 from leveret.store.disks.recording import RecordingDisk
 from paged import no_chance

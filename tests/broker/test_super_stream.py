@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from core import Node, Peer
-from leveret.broker.super_stream import declare_super_stream
+from leveret.broker.admin.super_stream import declare_super_stream
 from leveret.errors import PreconditionFailed
 from leveret.limits import SUPER_STREAM_PARTITIONS_MAX
 from leveret.names import Name

@@ -9,8 +9,8 @@ from collections.abc import Callable
 import pytest
 
 from core import Node
-from leveret.broker.access import Access
-from leveret.broker.users import ARGON2, SHA256, SHA512, User, Users, check_hash, hash_password
+from leveret.broker.node.access import Access
+from leveret.broker.node.users import ARGON2, SHA256, SHA512, User, Users, check_hash, hash_password
 from leveret.errors import AccessRefused, AmqpError, NotFound, PreconditionFailed
 from leveret.limits import (
     ACCESS_CACHED_MAX,

@@ -8,8 +8,8 @@ import pytest
 
 from broker_restarts import RESTARTS
 from core import Node
-from leveret.broker.arguments import Arguments
-from leveret.broker.vhost import Vhost
+from leveret.broker.values.arguments import Arguments
+from leveret.broker.vhost.vhost import Vhost
 from leveret.errors import NotFound, PreconditionFailed
 from leveret.limits import VHOST_DESCRIPTION_BYTES_MAX, VHOST_TAGS_MAX
 from leveret.names import Name

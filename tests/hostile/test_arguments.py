@@ -22,11 +22,11 @@ from hostile_methods import argument_names, client_methods, encoded
 from hostile_node import HostileNode, Tally, prepare
 from hostile_requests import EXAMPLES, _places, _request, _with, good, key_of, routes
 from hostile_values import HEADERS, named_in_source
-from leveret.broker.arguments import QUEUE_NUMBERS
-from leveret.broker.exchanges import EXCHANGE_TYPES
-from leveret.broker.exchanges.numbers import EXCHANGE_NUMBERS
-from leveret.broker.policy import make_policy
-from leveret.broker.policy_keys import POLICY_KEYS, POLICY_NUMBERS
+from leveret.broker.policy.keys import POLICY_KEYS, POLICY_NUMBERS
+from leveret.broker.policy.policy import make_policy
+from leveret.broker.topology.exchanges import EXCHANGE_TYPES
+from leveret.broker.topology.exchanges.numbers import EXCHANGE_NUMBERS
+from leveret.broker.values.arguments import QUEUE_NUMBERS
 from leveret.errors import PreconditionFailed
 from leveret.limits import DELAY_MS_MAX, SUPER_STREAM_PARTITIONS_MAX
 from leveret.names import Name

@@ -15,11 +15,11 @@ import raw
 from broker_process import BrokerProcess
 from core import Node, Peer, all_waiting
 from http_api import Api
-from leveret.broker.classic import ClassicQueue
-from leveret.broker.dead_letter import DeadLetter
-from leveret.broker.events import Events
-from leveret.broker.policy import make_policy
-from leveret.broker.stream import Stream
+from leveret.broker.classic.classic import ClassicQueue
+from leveret.broker.classic.dead_letter import DeadLetter
+from leveret.broker.node.events import Events
+from leveret.broker.policy.policy import make_policy
+from leveret.broker.stream.stream import Stream
 from leveret.limits import (
     COPY_KEYS_MAX,
     DEAD_LETTER_COPIES_MAX,

@@ -11,7 +11,7 @@ import pytest
 
 from core import Node
 from hostile_node import HostileNode, Tally
-from leveret.broker.users import User, hash_password
+from leveret.broker.node.users import User, hash_password
 from leveret.names import Name
 from raw_codec import method
 

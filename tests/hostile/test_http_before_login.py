@@ -24,7 +24,7 @@ from broker_process import BrokerProcess
 from core import Node
 from http_api import Api
 from leveret.app import SystemClock
-from leveret.broker.users import User, hash_password
+from leveret.broker.node.users import User, hash_password
 from leveret.clock import Clock, LivedClock, ManualClock
 from leveret.limits import HTTP_DISCARD_BYTES_MAX
 from leveret.management.alarm import Alarm, timeout

@@ -18,7 +18,7 @@ import raw
 from broker_process import BrokerProcess
 from core import Node, Peer
 from http_api import Api
-from leveret.broker.users import ARGON2, User, Users
+from leveret.broker.node.users import ARGON2, User, Users
 from leveret.limits import (
     LOGIN_BACKOFF_MAX,
     LOGIN_NETWORKS_KNOWN_MAX,

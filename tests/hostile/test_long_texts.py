@@ -12,7 +12,7 @@ from typing import Final
 import pytest
 
 from core import Node
-from leveret.broker.arguments import KNOWN, QUEUE_NUMBERS
+from leveret.broker.values.arguments import KNOWN, QUEUE_NUMBERS
 from leveret.errors import in_plain_words
 from raw_codec import method, publish
 from staged import killed

@@ -21,10 +21,10 @@ from brokers import unique
 from core import Node, Peer
 from http_api import Api
 from http_streams import HttpUser, http_port
-from leveret.broker.commit import COMMIT_KEY
-from leveret.broker.ownership import Owner
-from leveret.broker.publishers import Publishers
-from leveret.broker.sinks import Sink
+from leveret.broker.core.ownership import Owner
+from leveret.broker.queue.publishers import Publishers
+from leveret.broker.staging.commit import COMMIT_KEY
+from leveret.broker.staging.sinks import Sink
 from leveret.client import BasicProperties
 from leveret.client.blocking import connect
 from leveret.client.errors import Returned

@@ -18,9 +18,9 @@ import pytest
 
 from core import Node, Peer
 from hostile_node import HostileNode, Tally
-from leveret.broker.commit import COMMIT_KEY
-from leveret.broker.stream import Stream
-from leveret.broker.users import User, Users, hash_password
+from leveret.broker.node.users import User, Users, hash_password
+from leveret.broker.staging.commit import COMMIT_KEY
+from leveret.broker.stream.stream import Stream
 from leveret.management.gate import Gate
 from raw_codec import method, publish
 from staged import stage, stage_queue

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from core import Node, Peer
-from leveret.broker.permission import WRITE, TopicPermission
+from leveret.broker.values.permission import WRITE, TopicPermission
 from raw_codec import method, publish
 from staged import commit, stage, stage_queue
 

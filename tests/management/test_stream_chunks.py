@@ -16,7 +16,7 @@ from aiohttp import web
 
 from core import Node, Peer
 from http_streams import bodies, split
-from leveret.broker.stream import Stream
+from leveret.broker.stream.stream import Stream
 from leveret.limits import HTTP_WRITE_BYTES_MAX
 from leveret.management.api import make_runner
 from leveret.management.chunk_source import ChunkSource

@@ -14,7 +14,7 @@ import pytest
 import raw
 from brokers import Broker, Client, Dial, need_own_broker, running_broker
 from core import Node
-from leveret.broker.users import ARGON2, User
+from leveret.broker.node.users import ARGON2, User
 from leveret.server.authentication import hash_argon2
 from prepared import prepare
 

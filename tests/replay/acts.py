@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from leveret.broker.policy import make_policy
-from leveret.broker.users import User, hash_password
+from leveret.broker.node.users import User, hash_password
+from leveret.broker.policy.policy import make_policy
 from leveret.store.disk import StorageFailure
 from leveret.store.disks.recording import Image
 from raw_codec import method

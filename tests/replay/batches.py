@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from leveret.broker.commit import COMMIT_KEY
+from leveret.broker.staging.commit import COMMIT_KEY
 from raw_codec import properties, publish
 from replay.acts import Acts
 from replay.drive import CONFIRM, REPLIES_MAX

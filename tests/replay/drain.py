@@ -6,8 +6,8 @@ It is the look from outside: what `found.py` saw in the broker must be what a co
 from __future__ import annotations
 
 from core import Node, Peer
-from leveret.broker.classic import ClassicQueue
-from leveret.broker.retained import KEPT
+from leveret.broker.classic.classic import ClassicQueue
+from leveret.broker.classic.retained import KEPT
 from leveret.clock import ManualClock
 from leveret.store.disks.recording import Image, RecordingDisk
 from raw_codec import decode_properties, method

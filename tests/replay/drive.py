@@ -19,10 +19,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from core import TURNS_MAX, UUID, Node, Peer, Slices
-from leveret.broker.checkpoint import BrokerCheckpoint
-from leveret.broker.compaction import UNBOUNDED, Compaction
-from leveret.broker.queue import Queue
-from leveret.broker.turn import ChunkWanted
+from leveret.broker.core.turn import ChunkWanted
+from leveret.broker.queue.queue import Queue
+from leveret.broker.recovery.checkpoint import BrokerCheckpoint
+from leveret.broker.recovery.compaction import UNBOUNDED, Compaction
 from leveret.clock import ManualClock
 from leveret.store.disk import Disk, StorageFailure
 from leveret.store.disks.faulty import Fault, FaultyDisk

@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from core import Node
-from leveret.broker.browse import BrowseFilter, browse
-from leveret.broker.classic import ClassicQueue
-from leveret.broker.delayed import DelayedMessages
-from leveret.broker.publishers import publisher_record
-from leveret.broker.queue import Queue
-from leveret.broker.source import NOTHING
-from leveret.broker.stream import Stream
-from leveret.broker.stream_offsets import consumer_record
-from leveret.broker.vhost import Vhost
+from leveret.broker.backlog.source import NOTHING
+from leveret.broker.classic.browse import BrowseFilter, browse
+from leveret.broker.classic.classic import ClassicQueue
+from leveret.broker.classic.delayed import DelayedMessages
+from leveret.broker.queue.publishers import publisher_record
+from leveret.broker.queue.queue import Queue
+from leveret.broker.stream.offsets import consumer_record
+from leveret.broker.stream.stream import Stream
+from leveret.broker.vhost.vhost import Vhost
 from leveret.chunk import ChunkDamaged, RecordDamaged
 from leveret.clock import ManualClock
 from leveret.message import Message

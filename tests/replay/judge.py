@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from leveret.broker.restore import ORPHANS
+from leveret.broker.recovery.restore import ORPHANS
 from replay.account import Change, Entry, Holding, Identity, Key
 from replay.found import Found
 

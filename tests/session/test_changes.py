@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from core import Node, Peer
-from leveret.broker.definitions import export_definitions
-from leveret.broker.delayed import DelayedMessages
-from leveret.broker.policy import Policy, make_policy
-from leveret.broker.stream import Stream
-from leveret.broker.users import User, hash_password
+from leveret.broker.admin.definitions import export_definitions
+from leveret.broker.classic.delayed import DelayedMessages
+from leveret.broker.node.users import User, hash_password
+from leveret.broker.policy.policy import Policy, make_policy
+from leveret.broker.stream.stream import Stream
 from leveret.names import Name
 from raw_codec import method, publish
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import pytest
 
 from core import Node, Peer
-from leveret.broker.exchange import Exchange, Routing
-from leveret.broker.queue import Queue
-from leveret.broker.turn import ChunkReader, Link
+from leveret.broker.core.turn import ChunkReader, Link
+from leveret.broker.queue.queue import Queue
+from leveret.broker.topology.exchange import Exchange, Routing
 from leveret.message import Message
 from leveret.session.settings import Tokens
 from leveret.store.segments import ChunkRef

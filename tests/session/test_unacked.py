@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core import Node, Peer
-from leveret.broker.queue import Queue
+from leveret.broker.queue.queue import Queue
 from leveret.limits import UNACKED_PER_CHANNEL_MAX
 from leveret.message import Address, Message
 from leveret.names import Name

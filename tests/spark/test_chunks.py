@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from pyspark.sql.types import StructField, StructType
 from xxhash import xxh3_64_digest
 
-from leveret.broker.stream import Stream
-from leveret.broker.turn import Turn
+from leveret.broker.core.turn import Turn
+from leveret.broker.stream.stream import Stream
 from leveret.chunk import CHUNK_HEADER_BYTES, ChunkBuilder, ChunkDamaged, ChunkLayout
 from leveret.client import BasicProperties, Timestamp
 from leveret.errors import SyntaxFault

@@ -11,10 +11,10 @@ import zipfile
 from pathlib import Path
 
 from core import Node, all_waiting
-from leveret.broker.checkpoint import BrokerCheckpoint
-from leveret.broker.definitions import export_definitions
-from leveret.broker.policy import make_policy
-from leveret.broker.stream import Stream
+from leveret.broker.admin.definitions import export_definitions
+from leveret.broker.policy.policy import make_policy
+from leveret.broker.recovery.checkpoint import BrokerCheckpoint
+from leveret.broker.stream.stream import Stream
 from leveret.store.checkpoint import CheckpointOutput, CheckpointSource, NewChunk
 from leveret.store.disks.recording import Image, RecordingDisk
 from leveret.store.salvage import Salvage, write_salvage

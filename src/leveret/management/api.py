@@ -62,7 +62,7 @@ from leveret.management.routes.shared import (
 from leveret.management.steps import Steps
 
 if TYPE_CHECKING:
-    from leveret.broker.broker import Broker
+    from leveret.broker.node.broker import Broker
 
 #: What changes nothing, so that it may end anywhere.
 _READING = ("GET", "HEAD")

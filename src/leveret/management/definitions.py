@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from leveret import __version__
-from leveret.broker.arguments import Arguments
+from leveret.broker.values.arguments import Arguments
 from leveret.errors import PreconditionFailed
 from leveret.management.fields import plain
 

@@ -26,18 +26,18 @@ from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
 
-from leveret.broker.access import Access
-from leveret.broker.ownership import Owner, foreign
-from leveret.broker.permission import READ
-from leveret.broker.users import ADMINISTRATOR, RightsWatcher
+from leveret.broker.core.ownership import Owner, foreign
+from leveret.broker.node.access import Access
+from leveret.broker.node.users import ADMINISTRATOR, RightsWatcher
+from leveret.broker.values.permission import READ
 from leveret.errors import AccessRefused, AmqpError, NotFound
 from leveret.limits import HTTP_REQUESTS_PER_USER_MAX
 from leveret.management.http_connection import HttpConnection
 from leveret.names import Name
 
 if TYPE_CHECKING:
-    from leveret.broker.broker import Broker
-    from leveret.broker.users import User
+    from leveret.broker.node.broker import Broker
+    from leveret.broker.node.users import User
     from leveret.management.keeper import Keeper
 
 #: Where a request keeps what its user may do; nothing is there for who operates the broker.

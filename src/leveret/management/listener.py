@@ -28,7 +28,7 @@ from leveret.session.admission import Admission
 if TYPE_CHECKING:
     from aiohttp.web import AppRunner
 
-    from leveret.broker.broker import Broker
+    from leveret.broker.node.broker import Broker
 
 #: Takes a level and a text.
 Log = Callable[[str, str], None]

@@ -17,7 +17,7 @@ from leveret.management.operator import Operator
 from leveret.management.tcp_listener import TcpListener
 
 if TYPE_CHECKING:
-    from leveret.broker.broker import Broker
+    from leveret.broker.node.broker import Broker
 
 
 class HttpListeners:

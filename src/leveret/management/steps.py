@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Generator
 from typing import Any, Generic, TypeVar
 
-from leveret.broker.turn import Turn
+from leveret.broker.core.turn import Turn
 
 Answer = TypeVar("Answer")
 

@@ -15,7 +15,7 @@ from leveret.session.admission import Admission
 if TYPE_CHECKING:
     from aiohttp.web import AppRunner
 
-    from leveret.broker.broker import Broker
+    from leveret.broker.node.broker import Broker
     from leveret.management.keeper import Keeper
 
 #: Connections that the kernel may hold for us before they are accepted.

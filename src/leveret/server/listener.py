@@ -7,7 +7,7 @@ import contextlib
 import socket
 from collections.abc import Callable
 
-from leveret.broker.broker import Broker
+from leveret.broker.node.broker import Broker
 from leveret.server.acceptor import Acceptor
 from leveret.server.amqp import AmqpProtocol
 from leveret.server.runner import Runner

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i16, i32, i64
 
-from leveret.broker.consumer import Consumer, Outlet
-from leveret.broker.vhost import DUPLICATE, RECORDED, REJECTED
+from leveret.broker.queue.consumer import Consumer, Outlet
+from leveret.broker.vhost.vhost import DUPLICATE, RECORDED, REJECTED
 from leveret.errors import PreconditionFailed, ResourceFault
 from leveret.limits import BODY_APART_BYTES, TX_BYTES_MAX, TX_MESSAGES_MAX
 from leveret.names import Name
@@ -26,10 +26,10 @@ from leveret.wire.frames import FRAME_BODY, FRAME_END, FRAME_HEADER, FRAME_METHO
 from leveret.wire.methods import BasicAck, BasicCancel, BasicNack
 
 if TYPE_CHECKING:
-    from leveret.broker.commit import Commit
-    from leveret.broker.queue import Queue
-    from leveret.broker.staging import Staging
-    from leveret.broker.vhost import Vhost
+    from leveret.broker.queue.queue import Queue
+    from leveret.broker.staging.commit import Commit
+    from leveret.broker.staging.staging import Staging
+    from leveret.broker.vhost.vhost import Vhost
     from leveret.message import Message
     from leveret.session.connection import Connection
 

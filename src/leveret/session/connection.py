@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from mypy_extensions import i64
 
-from leveret.broker.access import Access
-from leveret.broker.turn import Cancels, Link
+from leveret.broker.core.turn import Cancels, Link
+from leveret.broker.node.access import Access
 from leveret.errors import (
     AmqpError,
     ChannelFault,
@@ -77,9 +77,9 @@ from leveret.wire.methods import (
 )
 
 if TYPE_CHECKING:
-    from leveret.broker.broker import Broker
-    from leveret.broker.queue import Queue
-    from leveret.broker.vhost import Vhost
+    from leveret.broker.node.broker import Broker
+    from leveret.broker.queue.queue import Queue
+    from leveret.broker.vhost.vhost import Vhost
     from leveret.session.channel import Channel
     from leveret.session.settings import Authenticator, Peer, SessionSettings, Tokens
     from leveret.wire.method import Method

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from leveret.broker.access import Access
+from leveret.broker.node.access import Access
 from leveret.errors import AmqpError, CommandInvalid, NotAllowed, SyntaxFault
 from leveret.limits import FRAME_BYTES_MIN
 from leveret.session.login import StartLogin, ask

@@ -13,8 +13,8 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from leveret.broker.queue import Queue, is_reached
-from leveret.broker.vhost import KNOWN, RECORDED
+from leveret.broker.queue.queue import Queue, is_reached
+from leveret.broker.vhost.vhost import KNOWN, RECORDED
 from leveret.message import Message
 from leveret.session.channel import CONFIRM, TX, Channel, TxPublish
 from leveret.session.inspect import addressed, inspect

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
-from leveret.broker.copies import blind_entries, copy_keys, without_bcc
-from leveret.broker.expiration import check_expiration
-from leveret.broker.replies import REPLY_NAME
-from leveret.broker.special_headers import COPIES, NUMBERED, special_headers
+from leveret.broker.values.copies import blind_entries, copy_keys, without_bcc
+from leveret.broker.values.expiration import check_expiration
+from leveret.broker.values.special_headers import COPIES, NUMBERED, special_headers
+from leveret.broker.vhost.replies import REPLY_NAME
 from leveret.errors import PreconditionFailed
 from leveret.message import Address
 from leveret.wire.edit import with_text

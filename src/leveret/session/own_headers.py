@@ -13,7 +13,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from leveret.broker.queue import Queue
+from leveret.broker.queue.queue import Queue
 from leveret.message import Message
 from leveret.wire.buffer import BytesWriter, write_i64_be
 from leveret.wire.edit import edit_headers

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
-from leveret.broker.queue import is_reached
-from leveret.broker.vhost import KNOWN, RECORDED
+from leveret.broker.queue.queue import is_reached
+from leveret.broker.vhost.vhost import KNOWN, RECORDED
 from leveret.message import Message
 from leveret.session.channel import CONFIRM, NO_CONTENT, TX, Channel, TxPublish
 from leveret.session.immediate import accept_immediate

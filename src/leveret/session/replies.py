@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from leveret.broker.queue import Queue
-from leveret.broker.replies import REPLY_NAME
+from leveret.broker.queue.queue import Queue
+from leveret.broker.vhost.replies import REPLY_NAME
 from leveret.errors import NotFound, PreconditionFailed
 from leveret.wire.methods import QueueDeclare, QueueDeclareOk
 

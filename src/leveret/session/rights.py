@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from leveret.broker.permission import READ
-from leveret.broker.replies import is_reply_name
+from leveret.broker.values.permission import READ
+from leveret.broker.vhost.replies import is_reply_name
 from leveret.session.states import OPEN
 
 if TYPE_CHECKING:

@@ -11,11 +11,11 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from leveret.broker.classic import ClassicQueue
-from leveret.broker.commit import COMMIT_KEY
-from leveret.broker.exchange import Exchange, Routing
-from leveret.broker.queue import Queue
-from leveret.broker.staging import Staging
+from leveret.broker.classic.classic import ClassicQueue
+from leveret.broker.queue.queue import Queue
+from leveret.broker.staging.commit import COMMIT_KEY
+from leveret.broker.staging.staging import Staging
+from leveret.broker.topology.exchange import Exchange, Routing
 from leveret.errors import (
     AccessRefused,
     FrameError,

@@ -15,11 +15,11 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from leveret.broker.classic import ClassicQueue
-from leveret.broker.commit import Commit, read_command
-from leveret.broker.permission import CONFIGURE
-from leveret.broker.sinks import GIVE_SINK
-from leveret.broker.vhost import DUPLICATE, RECORDED, REJECTED
+from leveret.broker.classic.classic import ClassicQueue
+from leveret.broker.staging.commit import Commit, read_command
+from leveret.broker.staging.sinks import GIVE_SINK
+from leveret.broker.values.permission import CONFIGURE
+from leveret.broker.vhost.vhost import DUPLICATE, RECORDED, REJECTED
 from leveret.errors import AccessRefused, AmqpError, FrameError, PreconditionFailed, SoftError
 from leveret.limits import SHORT_STRING_BYTES_MAX
 from leveret.message import Message

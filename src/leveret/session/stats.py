@@ -1,4 +1,4 @@
-"""Snapshots of connections for those who show them; see `leveret.broker.stats`."""
+"""Snapshots of connections for those who show them; see `leveret.broker.admin.stats`."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from leveret.broker.broker import Broker
-from leveret.broker.turn import Link
+from leveret.broker.core.turn import Link
+from leveret.broker.node.broker import Broker
 from leveret.session.connection import Connection
 from leveret.session.states import CLOSING, HALT_ALARM, HALT_OUTPUT, HALT_SPILL, HALT_SYNC, OPEN
 

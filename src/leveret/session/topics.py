@@ -14,13 +14,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from leveret.broker.exchange import Routing
+from leveret.broker.topology.exchange import Routing
 from leveret.names import Name
 from leveret.routing.keys import ANY_WORDS, ONE_WORD
 
 if TYPE_CHECKING:
-    from leveret.broker.access import Access
-    from leveret.broker.exchange import Exchange
+    from leveret.broker.node.access import Access
+    from leveret.broker.topology.exchange import Exchange
     from leveret.session.channel import Channel
 
 

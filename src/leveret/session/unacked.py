@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64, mypyc_attr
 
 if TYPE_CHECKING:
-    from leveret.broker.consumer import Consumer
-    from leveret.broker.queue import Queue
+    from leveret.broker.queue.consumer import Consumer
+    from leveret.broker.queue.queue import Queue
     from leveret.message import Message
 
 #: Settled places that are worth packing the list for.

@@ -1,7 +1,7 @@
 """Definitions as they stand after their records: what is told last counts, deletes take along.
 
-A broker has its own way to be put back (`broker/restore.py`); this is the way of tools, which have
-no broker and must lose nothing: of a kind that is not known here every record is kept.
+A broker has its own way to be put back (`broker/recovery/restore.py`); this is the way of tools,
+which have no broker and must lose nothing: of a kind that is not known here every record is kept.
 
 Invariants: a definition is kept once under what identifies it; what a vhost, exchange, queue or
 user owns goes with it.

@@ -1,7 +1,7 @@
 """The headers `x-publisher` and `x-publishing-id`: who sent a message, and its number.
 
 They are read from the property bytes, which are legal, without decoding the rest.  What the number
-means is known to `broker/publishers.py`.
+means is known to `broker/queue/publishers.py`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The headers `x-staged-exchange` and `x-staged-routing-key`: where a staged message is to go.
 
 They are read from legal property bytes without decoding the rest, and taken off again when the
-message goes on.  What staging is, is known to `broker/staging.py`.
+message goes on.  What staging is, is known to `broker/staging/staging.py`.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from urllib.parse import quote_plus
 
 from aiohttp import web
 
-from leveret.broker.stats import BindingListing, BindingStats
+from leveret.broker.admin.stats import BindingListing, BindingStats
 from leveret.management.fields import plain
 from leveret.management.routes.shared import BROKER, Row, stream_rows, vhost_of
 

@@ -7,8 +7,8 @@ from typing import Final
 
 from aiohttp import web
 
-from leveret.broker.definitions import export_definitions, export_vhost
-from leveret.broker.definitions_import import import_definitions
+from leveret.broker.admin.definitions import export_definitions, export_vhost
+from leveret.broker.admin.definitions_import import import_definitions
 from leveret.management.definitions import read_definitions, write_definitions
 from leveret.management.routes.shared import BROKER, OPERATOR, json_response
 from leveret.session.settings import RABBITMQ_VERSION

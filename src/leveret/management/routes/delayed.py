@@ -6,7 +6,7 @@ from typing import Final
 
 from aiohttp import web
 
-from leveret.broker.stats import DelayedListing, DelayedStats
+from leveret.broker.admin.stats import DelayedListing, DelayedStats
 from leveret.errors import NotFound, PreconditionFailed
 from leveret.management.routes.shared import (
     BROKER,

@@ -6,7 +6,7 @@ from typing import Final
 
 from aiohttp import web
 
-from leveret.broker.stats import ExchangeListing, ExchangeStats
+from leveret.broker.admin.stats import ExchangeListing, ExchangeStats
 from leveret.management.fields import plain
 from leveret.management.routes.shared import BROKER, Row, stream_rows, vhost_of
 

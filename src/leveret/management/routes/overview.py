@@ -8,7 +8,7 @@ from typing import Final
 from aiohttp import web
 
 from leveret import __version__
-from leveret.broker.stats import QueueListing, Totals
+from leveret.broker.admin.stats import QueueListing, Totals
 from leveret.management.routes.shared import BROKER, SLICE_ROWS, json_response
 
 

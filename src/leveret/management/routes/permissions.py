@@ -6,7 +6,7 @@ from typing import Final
 
 from aiohttp import web
 
-from leveret.broker.permission import Permission, TopicPermission
+from leveret.broker.values.permission import Permission, TopicPermission
 from leveret.errors import NotFound
 from leveret.management.bodies import object_of, text_of
 from leveret.management.routes.shared import BROKER, OPERATOR, json_response

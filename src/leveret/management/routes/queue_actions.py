@@ -7,10 +7,10 @@ from typing import Final
 
 from aiohttp import web
 
-from leveret.broker.browse import browse, browse_filter
-from leveret.broker.classic import ClassicQueue
-from leveret.broker.queue import Queue
-from leveret.broker.source import NOTHING, Returned
+from leveret.broker.backlog.source import NOTHING, Returned
+from leveret.broker.classic.browse import browse, browse_filter
+from leveret.broker.classic.classic import ClassicQueue
+from leveret.broker.queue.queue import Queue
 from leveret.errors import PreconditionFailed
 from leveret.management.bodies import number_of, object_of
 from leveret.management.fields import plain

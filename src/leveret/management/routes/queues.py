@@ -6,7 +6,7 @@ from typing import Final
 
 from aiohttp import web
 
-from leveret.broker.stats import QueueListing, QueueStats, queue_stats
+from leveret.broker.admin.stats import QueueListing, QueueStats, queue_stats
 from leveret.errors import NotFound
 from leveret.management.fields import plain
 from leveret.management.routes.shared import (

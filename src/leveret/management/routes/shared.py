@@ -10,9 +10,9 @@ from typing import Final, TypeVar
 
 from aiohttp import web
 
-from leveret.broker.broker import Broker
-from leveret.broker.stats import has_vhost
-from leveret.broker.vhost import Vhost
+from leveret.broker.admin.stats import has_vhost
+from leveret.broker.node.broker import Broker
+from leveret.broker.vhost.vhost import Vhost
 from leveret.clock import Clock
 from leveret.errors import AmqpError, NotFound, PreconditionFailed
 from leveret.management.chunk_source import ChunkSource

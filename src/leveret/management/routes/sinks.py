@@ -13,9 +13,9 @@ from typing import Final
 
 from aiohttp import web
 
-from leveret.broker.permission import CONFIGURE
-from leveret.broker.sinks import GIVE_SINK, Sink
-from leveret.broker.stats import SinkListing, SinkStats
+from leveret.broker.admin.stats import SinkListing, SinkStats
+from leveret.broker.staging.sinks import GIVE_SINK, Sink
+from leveret.broker.values.permission import CONFIGURE
 from leveret.errors import NotFound
 from leveret.management.gate import (
     ACCESS,

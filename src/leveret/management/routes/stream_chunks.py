@@ -26,9 +26,9 @@ from typing import Final
 
 from aiohttp import web
 
-from leveret.broker.stream import Stream
-from leveret.broker.stream_chunks import StreamPart, StreamWatcher, next_part
-from leveret.broker.turn import Damaged
+from leveret.broker.core.turn import Damaged
+from leveret.broker.stream.chunks import StreamPart, StreamWatcher, next_part
+from leveret.broker.stream.stream import Stream
 from leveret.chunk import ChunkDamaged
 from leveret.errors import NotFound
 from leveret.limits import (

@@ -11,9 +11,9 @@ from typing import Final
 
 from aiohttp import web
 
-from leveret.broker.stream import Stream
-from leveret.broker.stream_offsets import GIVE_NAME
-from leveret.broker.stream_stats import NamedReaderListing, NamedReaderStats
+from leveret.broker.admin.stream_stats import NamedReaderListing, NamedReaderStats
+from leveret.broker.stream.offsets import GIVE_NAME
+from leveret.broker.stream.stream import Stream
 from leveret.errors import NotFound, PreconditionFailed
 from leveret.management.bodies import object_of
 from leveret.management.gate import asking_owner, may_change

@@ -11,8 +11,8 @@ from typing import Final
 
 from aiohttp import web
 
-from leveret.broker.stats import QueueListing
-from leveret.broker.stream import Stream
+from leveret.broker.admin.stats import QueueListing
+from leveret.broker.stream.stream import Stream
 from leveret.errors import NotFound, PreconditionFailed
 from leveret.management.gate import can_read, may_read
 from leveret.management.routes.shared import (

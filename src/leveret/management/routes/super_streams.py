@@ -11,8 +11,12 @@ from typing import Final
 
 from aiohttp import web
 
-from leveret.broker.stream_stats import SuperStreamListing, SuperStreamStats, super_stream_stats
-from leveret.broker.super_stream import (
+from leveret.broker.admin.stream_stats import (
+    SuperStreamListing,
+    SuperStreamStats,
+    super_stream_stats,
+)
+from leveret.broker.admin.super_stream import (
     PARTITIONS,
     check_declare_access,
     check_delete_access,

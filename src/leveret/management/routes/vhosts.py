@@ -6,7 +6,7 @@ from typing import Final
 
 from aiohttp import web
 
-from leveret.broker.vhost import Vhost
+from leveret.broker.vhost.vhost import Vhost
 from leveret.management.bodies import number_of, object_of
 from leveret.management.routes.shared import BROKER, OPERATOR, Row, found_vhost, json_response
 from leveret.names import check_new

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from mypy_extensions import i64
 
-from leveret.broker.browse import make_browser
-from leveret.broker.classic import ClassicQueue
-from leveret.broker.consumer import Consumer, consumer_priority
-from leveret.broker.replies import REPLY_NAME
-from leveret.broker.stream import TELL_STREAM_ID, Stream
-from leveret.broker.stream_group import READER_NAME, group_of
+from leveret.broker.classic.browse import make_browser
+from leveret.broker.classic.classic import ClassicQueue
+from leveret.broker.queue.consumer import Consumer, consumer_priority
+from leveret.broker.stream.group import READER_NAME, group_of
+from leveret.broker.stream.stream import TELL_STREAM_ID, Stream
+from leveret.broker.vhost.replies import REPLY_NAME
 from leveret.errors import NotAllowed, NotImplementedFault, PreconditionFailed, ResourceLocked
 from leveret.limits import CONSUMERS_PER_CHANNEL_MAX, UNACKED_PER_CHANNEL_MAX
 from leveret.session.channel import ACK, REJECT, REQUEUE, RETRY, TX, Channel, TxSettle

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from mypy_extensions import i64
 
-from leveret.broker.permission import CONFIGURE
-from leveret.broker.queue import Queue
-from leveret.broker.replies import is_reply_name
-from leveret.broker.super_stream import PARTITIONS
+from leveret.broker.admin.super_stream import PARTITIONS
+from leveret.broker.queue.queue import Queue
+from leveret.broker.values.permission import CONFIGURE
+from leveret.broker.vhost.replies import is_reply_name
 from leveret.errors import AccessRefused, NotFound
 from leveret.names import Name
 from leveret.session.channel import Channel

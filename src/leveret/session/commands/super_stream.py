@@ -7,10 +7,7 @@ from __future__ import annotations
 
 from mypy_extensions import i64
 
-from leveret.broker.queue import Queue
-from leveret.broker.stream import Stream
-from leveret.broker.super_reader import SuperReading
-from leveret.broker.super_stream import (
+from leveret.broker.admin.super_stream import (
     PARTITIONS,
     check_declare_access,
     check_delete_access,
@@ -22,6 +19,9 @@ from leveret.broker.super_stream import (
     super_stream_label,
     waiting_in,
 )
+from leveret.broker.queue.queue import Queue
+from leveret.broker.stream.stream import Stream
+from leveret.broker.stream.super_reader import SuperReading
 from leveret.errors import PreconditionFailed
 from leveret.names import Name
 from leveret.session.channel import Channel

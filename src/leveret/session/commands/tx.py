@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from mypy_extensions import i64
 
-from leveret.broker.queue import is_reached
-from leveret.broker.release import copies_of
-from leveret.broker.vhost import DUPLICATE, REJECTED
+from leveret.broker.queue.queue import is_reached
+from leveret.broker.staging.release import copies_of
+from leveret.broker.vhost.vhost import DUPLICATE, REJECTED
 from leveret.errors import PreconditionFailed
 from leveret.limits import TX_BYTES_MAX
 from leveret.message import Message

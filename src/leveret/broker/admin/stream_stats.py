@@ -1,0 +1,121 @@
+"""Snapshots of super streams and of what reads a stream: plain values, taken at one moment.
+
+As `stats`, of which this is the part that knows streams.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from leveret.broker.admin.super_stream import (
+    find_super_stream,
+    partition_arguments,
+    partitions_of,
+    waiting_in,
+)
+from leveret.broker.backlog.source import NOTHING
+from leveret.broker.node.broker import Broker
+from leveret.broker.stream.group import StreamGroup
+from leveret.broker.stream.stream import Stream
+from leveret.broker.topology.exchange import Exchange
+from leveret.broker.vhost.vhost import Vhost
+
+
+@final
+class NamedReaderStats:
+    """A name under which a stream is read, and who reads under it now."""
+
+    def __init__(self, stream: Stream, name: str) -> None:
+        group = stream.offsets.groups.get(name)
+        stored: i64 = stream.offsets.get(name)
+        self.name: Final = name
+        self.owner: Final = stream.offsets.owners.get(name)
+        #: What is stored; None while nothing is, because a time is looked for still.
+        self.offset: Final = None if stored == NOTHING else int(stored)
+        #: Messages that are not done.
+        self.lag: Final = None if stored == NOTHING else int(_lag(stream, stored))
+        self.consumer_count: Final = 0 if group is None else len(group.consumers)
+        self.unacked_count: Final = 0 if group is None else len(group.unsettled)
+        #: The consumer that gets the messages, by the name of its connection and its tag.
+        self.active: Final = None if group is None else _active(group)
+
+
+def _lag(stream: Stream, offset: i64) -> i64:
+    return max(stream.visible_end - max(offset, stream.first_offset), 0)
+
+
+def _active(group: StreamGroup) -> tuple[str, str] | None:
+    for consumer in group.consumers:
+        if group.turns.is_active(consumer):
+            return consumer.outlet.link.name, consumer.tag
+    return None
+
+
+@final
+class NamedReaderListing:
+    """The names of one stream, in slices."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+        named = {**stream.offsets.stored, **stream.offsets.groups}
+        self._names = sorted(named)
+        self._place = 0
+
+    def take(self, limit: int) -> list[NamedReaderStats]:
+        """Return up to `limit` more; what was forgotten meanwhile is left out."""
+        found: list[NamedReaderStats] = []
+        offsets = self._stream.offsets
+        while len(found) < limit and self._place < len(self._names):
+            name = self._names[self._place]
+            self._place += 1
+            if name in offsets.stored or name in offsets.groups:
+                found.append(NamedReaderStats(self._stream, name))
+        return found
+
+
+@final
+class SuperStreamStats:
+    """A super stream: all partitions together."""
+
+    def __init__(self, vhost: Vhost, exchange: Exchange) -> None:
+        streams = partitions_of(vhost, exchange)
+        self.vhost: Final = vhost.name
+        self.name: Final = exchange.name
+        #: The names of those that are there, in their order.
+        self.partitions: Final = [stream.name for stream in streams]
+        #: What each was declared with.
+        self.arguments: Final = partition_arguments(streams)
+        self.messages: Final = int(waiting_in(streams))
+        self.bytes: Final = sum([int(stream.ready_bytes()) for stream in streams])
+        self.consumer_count: Final = sum([len(stream.consumers) for stream in streams])
+
+
+def super_stream_stats(vhost: Vhost, name: str) -> SuperStreamStats | None:
+    """Return a super stream, or None where there is none of that name."""
+    exchange = find_super_stream(vhost, name)
+    return None if exchange is None else SuperStreamStats(vhost, exchange)
+
+
+@final
+class SuperStreamListing:
+    """Super streams of a vhost, by name, in slices."""
+
+    def __init__(self, broker: Broker, vhost: str, names: list[str]) -> None:
+        self._broker = broker
+        self._vhost = vhost
+        self._names = names
+        self._place = 0
+
+    def take(self, limit: int) -> list[SuperStreamStats]:
+        """Return up to `limit` more; what was deleted meanwhile is left out."""
+        found: list[SuperStreamStats] = []
+        while len(found) < limit and self._place < len(self._names):
+            name = self._names[self._place]
+            self._place += 1
+            vhost = self._broker.vhosts.get(self._vhost)
+            one = None if vhost is None else super_stream_stats(vhost, name)
+            if one is not None:
+                found.append(one)
+        return found

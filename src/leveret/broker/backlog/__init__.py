@@ -1,0 +1,1 @@
+"""What waits in a queue, in memory and on disk."""

@@ -1,0 +1,288 @@
+"""The messages of a priority queue that wait: the highest level first, in order within each.
+
+A message's level is its priority, at most the queue's `x-max-priority`; without a priority it is 0.
+What came back lies before what is new on its level, by its old place.  Of a deep queue some lies on
+the disk (`priority_pages.py`).
+
+Invariants: `at` holds exactly what waits in memory; a place in a level whose sequence is not in
+`at` is empty; `tail` holds what of it has the sequence `tail_start` or above.
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_left, bisect_right
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from leveret.broker.backlog.ready import Ready
+from leveret.broker.backlog.source import NOTHING, Returned, sequence_of
+from leveret.message import Message
+from leveret.wire.properties import property_priority
+
+if TYPE_CHECKING:
+    from leveret.broker.backlog.priority_pages import PriorityPages
+
+#: The flag of the property `priority` in the first byte of the property flags.
+_PRIORITY_FLAG: Final = 0x08
+
+#: Places behind the head of a level that are worth moving the rest for.
+_COMPACT_AT: Final = 1024
+
+#: The start of a tail that there is not.
+_NO_TAIL: Final = 0x7FFF_FFFF_FFFF_FFFF
+
+
+def priority_of(message: Message) -> i64:
+    """Return a message's priority; 0 where it has none."""
+    if message.properties[0] & _PRIORITY_FLAG == 0:
+        return 0
+    priority = property_priority(message.properties)
+    return priority if priority is not None else 0
+
+
+def level_of(message: Message, priority_max: i64) -> i64:
+    """Return a message's level in a queue of that `x-max-priority`; 0 in one without."""
+    return min(priority_of(message), priority_max) if priority_max > 0 else 0
+
+
+@final
+class Level:
+    """One priority: what is new in order, what came back in a heap."""
+
+    def __init__(self) -> None:
+        self.items: list[Returned] = []
+        self.head: i64 = 0
+        self.back: list[tuple[int, Returned]] = []
+
+    def first(self, at: dict[i64, Returned]) -> Returned | None:
+        """Return what is next on this level; places that are empty are passed by for good."""
+        back = self.back
+        while back and at.get(back[0][0]) is not back[0][1]:
+            heapq.heappop(back)
+        items = self.items
+        head = self.head
+        size: i64 = len(items)
+        while head < size and at.get(items[head].sequence) is not items[head]:
+            head += 1
+        if head == size:
+            items.clear()
+            head = 0
+        elif head >= _COMPACT_AT and head * 2 >= size:
+            del items[:head]
+            head = 0
+        self.head = head
+        fresh = items[head] if items else None
+        if not back:
+            return fresh
+        returned = back[0][1]
+        return returned if fresh is None or returned.sequence < fresh.sequence else fresh
+
+    def count(self) -> i64:
+        """Return how many places there are, some of them empty."""
+        return len(self.items) - self.head + len(self.back)
+
+    def enter(self, rows: list[Returned]) -> None:
+        """Put messages that came from the disk, in order, to their places."""
+        items = self.items
+        head = int(self.head)
+        low = bisect_left(items, int(rows[0].sequence), lo=head, key=sequence_of)
+        high = bisect_right(items, int(rows[-1].sequence), lo=low, key=sequence_of)
+        items[low:high] = sorted(items[low:high] + rows, key=sequence_of)
+
+    def forget_range(self, first: i64, last: i64, at: dict[i64, Returned]) -> None:
+        """Drop the empty places of what is new from `first` to `last`."""
+        items = self.items
+        low = bisect_left(items, int(first), lo=int(self.head), key=sequence_of)
+        high = bisect_right(items, int(last), lo=low, key=sequence_of)
+        items[low:high] = [item for item in items[low:high] if at.get(item.sequence) is item]
+
+
+@final
+class PriorityReady(Ready):
+    """What waits, by priority."""
+
+    def __init__(self, priority_max: i64) -> None:
+        super().__init__()
+        self.priority_max: i64 = priority_max
+        self.at: dict[i64, Returned] = {}
+        self.next: i64 = 1
+        #: Made when a message of the priority first comes: there may be 256 of each queue.
+        self.levels: dict[i64, Level] = {}
+        #: No level above this one holds anything.
+        self.highest: i64 = 0
+        #: What lies on the disk, once the queue is deep.
+        self.deep: PriorityPages | None = None
+        #: What came since the queue is deep, and the bytes of it.
+        self.tail: dict[i64, Returned] = {}
+        self.tail_start: i64 = _NO_TAIL
+        self.tail_bytes: i64 = 0
+
+    def append(self, message: Message) -> i64:
+        """Put `message` at the tail of its level; return its sequence."""
+        sequence = self.next
+        self.next = sequence + 1
+        returned = Returned(sequence, message, 0)
+        self.at[sequence] = returned
+        self._level(level_of(message, self.priority_max)).items.append(returned)
+        if sequence >= self.tail_start:
+            self._put_in_tail(returned)
+        return sequence
+
+    def _level(self, priority: i64) -> Level:
+        self.highest = max(self.highest, priority)
+        level = self.levels.get(priority)
+        if level is None:
+            level = Level()
+            self.levels[priority] = level
+        return level
+
+    def next_sequence(self) -> i64:
+        """Return the sequence that the next message gets."""
+        return self.next
+
+    def count(self) -> i64:
+        """Return how many messages wait."""
+        deep = self.deep
+        return len(self.at) + (deep.away_count if deep is not None else 0)
+
+    def level_count(self, priority: i64) -> i64:
+        """Return about how many messages of a level wait in memory."""
+        level = self.levels.get(priority)
+        return level.count() if level is not None else 0
+
+    def first(self) -> i64:
+        """Return the sequence of the message that is next, or NOTHING.
+
+        NOTHING is also the answer while that message is read from the disk.
+        """
+        return self._first(False)
+
+    def first_at_once(self) -> i64:
+        """Return the sequence of the message that is next, read from the disk if it lies there."""
+        return self._first(True)
+
+    def _first(self, at_once: bool) -> i64:
+        deep = self.deep
+        if deep is not None and deep.away_count == 0:
+            deep = None
+        if deep is None and not self.at:
+            return NOTHING
+        while True:
+            level = self.levels.get(self.highest)
+            found = level.first(self.at) if level is not None else None
+            sequence = found.sequence if found is not None else NOTHING
+            if deep is not None and deep.awaits(self.highest, sequence, at_once):
+                if not at_once:
+                    return NOTHING
+            elif sequence != NOTHING or self.highest == 0:
+                return sequence
+            else:
+                self.highest -= 1
+
+    def take(self, sequence: i64) -> Message:
+        """Return the message that `first` named and move on; sets `taken_count`."""
+        returned = self.at.pop(sequence)
+        if self.tail:
+            self._take_from_tail(sequence)
+        back = self._level(level_of(returned.message, self.priority_max)).back
+        if back and back[0][1] is returned:
+            # It may come back: two entries of one sequence cannot be put in order.
+            heapq.heappop(back)
+        self.taken_count = returned.count
+        return returned.message
+
+    def put(self, returned: Returned) -> None:
+        """Take a message back at its old place."""
+        self.at[returned.sequence] = returned
+        level = self._level(level_of(returned.message, self.priority_max))
+        heapq.heappush(level.back, (returned.sequence, returned))
+        if returned.sequence >= self.tail_start:
+            self._put_in_tail(returned)
+
+    def has(self, sequence: i64) -> bool:
+        """Tell whether a message with this sequence waits in memory."""
+        return sequence in self.at
+
+    def look(self, sequence: i64) -> Returned | None:
+        """Return a message that waits, without taking it; None where it does not wait."""
+        returned = self.at.get(sequence)
+        if returned is None and self.deep is not None:
+            returned = self.deep.look(sequence)
+        return returned
+
+    def scattered(self) -> list[int]:
+        """Return the sequences that lie before `first_in_order`, in order."""
+        first = self.first_in_order()
+        return sorted(int(sequence) for sequence in self.at if sequence < first)
+
+    def first_in_order(self) -> i64:
+        """Return the sequence from which on they are looked at one by one: where the disk begins.
+
+        Of a queue that has nothing there it is the next one.
+        """
+        first = self.deep.first_sequence() if self.deep is not None else NOTHING
+        return self.next if first == NOTHING else first
+
+    def remove(self, sequence: i64) -> Returned | None:
+        """Take a message out of memory; None where it does not wait there."""
+        if self.tail:
+            self._take_from_tail(sequence)
+        return self.at.pop(sequence, None)
+
+    def waiting(self) -> list[Returned]:
+        """Return all that waits in memory, in the order of the sequences."""
+        return [self.at[sequence] for sequence in sorted(self.at)]
+
+    def clear(self) -> None:
+        """Drop all; sequences go on."""
+        self.at.clear()
+        self.levels.clear()
+        self.highest = 0
+        self.end_tail()
+        if self.deep is not None:
+            self.deep.clear()
+
+    def fill(self, returned: list[Returned], next_sequence: i64) -> None:
+        """Start with messages in the order of their sequences, all below `next_sequence`."""
+        self.next = next_sequence
+        for item in returned:
+            self.at[item.sequence] = item
+            self._level(level_of(item.message, self.priority_max)).items.append(item)
+        if self.tail_start != _NO_TAIL:
+            self.begin_tail()
+
+    # -- of a deep queue --------------------------------------------------------------------------
+
+    def begin_tail(self) -> None:
+        """Let what comes from now on be the tail."""
+        self.tail = {}
+        self.tail_bytes = 0
+        self.tail_start = self.next
+
+    def end_tail(self) -> None:
+        """Have no tail any more."""
+        self.tail = {}
+        self.tail_bytes = 0
+        self.tail_start = _NO_TAIL
+
+    def _put_in_tail(self, returned: Returned) -> None:
+        self.tail[returned.sequence] = returned
+        self.tail_bytes += returned.message.size
+
+    def _take_from_tail(self, sequence: i64) -> None:
+        returned = self.tail.pop(sequence, None)
+        if returned is not None:
+            self.tail_bytes -= returned.message.size
+
+    def enter(self, level: i64, rows: list[Returned]) -> None:
+        """Hold messages of a level that came from the disk, in the order of their sequences."""
+        for item in rows:
+            self.at[item.sequence] = item
+        self._level(level).enter(rows)
+
+    def forget_range(self, first: i64, last: i64) -> None:
+        """Let go of what was moved to the disk between two sequences."""
+        for level in self.levels.values():
+            level.forget_range(first, last, self.at)

@@ -1,0 +1,557 @@
+"""The messages of a deep priority queue that lie on the disk.
+
+When a queue's memory is full, what it holds stays there; of what comes from then on, the *tail*,
+whatever waits is cut into pages: chunks of a run of sequences, of all levels.  Once its chunk is
+written, what still waits of a page is let go of.
+
+A message comes back with all of its level in its page, when that level is the highest that waits
+and nothing of it with a lower sequence waits in memory.  So a chunk is read once for each level in
+it, or once in all where memory has room for the whole.  When a message of a page may expire, all
+of the page is read.
+
+Invariants: a chunk has a row for all that is alive in its range and has to survive, handed out or
+not; what waits of a page on the disk are its rows of `levels` that are not in `skipped` and not
+gone; a chunk stays while that is more than nothing.  Pages are in the order of their sequences, do
+not overlap, and lie below the tail.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from leveret.broker.backlog.page import Page
+from leveret.broker.backlog.pages import Pages
+from leveret.broker.backlog.priorities import PriorityReady, level_of
+from leveret.broker.backlog.source import Returned, sequence_of
+from leveret.broker.backlog.spill_record import SpillRecord
+from leveret.broker.classic.expiry import deadline_of, own_expiry
+from leveret.broker.core.turn import Damaged
+from leveret.chunk import NEVER, ROW_BYTES, Chunk, ChunkBuilder, ChunkDamaged, RecordDamaged
+from leveret.limits import (
+    CHUNK_RECORDS_MAX,
+    MESSAGE_OVERHEAD_BYTES,
+    PAGES_AHEAD,
+    PAGES_AHEAD_BYTES,
+)
+from leveret.store.ranges import RangeSet
+from leveret.store.segments import ChunkRef, check_chunk
+
+if TYPE_CHECKING:
+    from leveret.broker.classic.classic import ClassicQueue
+
+#: All levels, as a set of bits.
+_ALL: Final = (1 << 256) - 1
+
+#: Fewer messages of a level than this in memory have the next page of the level read ahead.
+_AHEAD_BELOW: Final = 1024
+
+#: Pages among which those are looked for.
+_AHEAD_PLACES: Final = 16
+
+
+def level_bit(level: int) -> int:
+    """Return the set of one level; an `int` throughout, for an i64 has no room for 256 levels."""
+    return 1 << level
+
+
+def has_level(levels: int, level: int) -> bool:
+    """Tell whether a level is in a set of them."""
+    return levels >> level & 1 == 1
+
+
+@final
+class PriorityPage(Page):
+    """A run of messages: at first those in memory that its chunk gets, then what is on the disk."""
+
+    def __init__(self, pages: Pages, first: i64, last: i64) -> None:
+        super().__init__(pages, first, last)
+        #: What the chunk holds, until it is written.
+        self.rows: list[Returned] = []
+        #: The levels of what waits on the disk, as a set of bits; those that are asked for.
+        self.levels: int = 0
+        self.asked: int = 0
+        #: Rows of these levels that are not the page's: they were handed out, or are in memory.
+        self.skipped = RangeSet()
+
+    def skip(self, sequences: list[tuple[int, bool]]) -> None:
+        """Set `skipped`: for each row of `levels` in order, whether it is not the page's."""
+        self.skipped = RangeSet()
+        before = -1
+        for sequence, skipped in sequences:
+            if skipped:
+                # What lies between has no row, or one of another level.
+                self.skipped.add(before if before >= 0 else sequence, sequence)
+            before = sequence if skipped else -1
+
+
+@final
+class PriorityPages(Pages):
+    """The pages of one priority queue."""
+
+    def __init__(self, queue: ClassicQueue) -> None:
+        super().__init__(queue)
+        ready = queue.ready
+        assert isinstance(ready, PriorityReady)
+        self.ready: PriorityReady = ready
+        ready.deep = self
+        #: Pages whose chunks are not written yet.
+        self.unwritten: i64 = 0
+        #: The first page that holds each level.
+        self.lowest: dict[i64, PriorityPage] = {}
+
+    # -- filling ----------------------------------------------------------------------------------
+
+    def _held(self) -> i64:
+        """Return what the messages that wait in memory count for the window."""
+        held = self.queue.bytes_ready - self.away_bytes
+        return held + len(self.ready.at) * MESSAGE_OVERHEAD_BYTES
+
+    def bound(self) -> None:
+        """Keep what waits in memory within the window: begin to page, or write what is enough."""
+        ready = self.ready
+        turn = self.queue.turn
+        if self._held() <= turn.window_bytes:
+            if self.active and not self.items and self.unwritten == 0:
+                self._end()
+        elif not self.active:
+            self.active = True
+            ready.begin_tail()
+        elif (
+            ready.tail_bytes + len(ready.tail) * ROW_BYTES >= turn.page_bytes
+            or len(ready.tail) >= CHUNK_RECORDS_MAX
+        ):
+            self._cut_tail()
+
+    def settle(self) -> None:
+        """Write the tail, so that a checkpoint finds it in chunks.
+
+        Nothing below the new tail gets into a page any more: what is handed out the checkpoint has.
+        """
+        if self.active:
+            self._cut_tail()
+
+    def _end(self) -> None:
+        """Stop: all is in memory."""
+        super()._end()
+        self.ready.end_tail()
+
+    def _cut_tail(self) -> None:
+        """Cut the whole tail into pages, and have them written."""
+        rows = self._tail_rows()
+        self.ready.begin_tail()
+        begin: i64 = 0
+        end: i64 = 0
+        size: i64 = 0
+        while end < len(rows):
+            size += rows[end].message.size + ROW_BYTES
+            end += 1
+            full = size >= self.queue.turn.page_bytes or end - begin >= CHUNK_RECORDS_MAX
+            if full or end == len(rows):
+                self._write(rows[begin:end])
+                begin = end
+                size = 0
+
+    def _tail_rows(self) -> list[Returned]:
+        """Return all of the tail that a chunk has to hold, in the order of the sequences.
+
+        What is handed out or kept after its ack is among it: a start takes from the journal nothing
+        that lies in the range of a chunk.
+        """
+        queue = self.queue
+        start = self.ready.tail_start
+        rows = list(self.ready.tail.values())
+        rows += [item for item in queue.out.values() if item.sequence >= start]
+        if queue.retained is not None and queue.recorded:
+            rows += [item for item in queue.retained.persistent() if item.sequence >= start]
+        rows.sort(key=sequence_of)
+        return rows
+
+    def _write(self, rows: list[Returned]) -> None:
+        """Give messages a place in a segment file, where one of them waits."""
+        at = self.ready.at
+        if not [item for item in rows if at.get(item.sequence) is item]:
+            return
+        queue = self.queue
+        builder = ChunkBuilder(queue.queue_id, False, True)
+        for item in rows:
+            message = item.message
+            level = level_of(message, self.ready.priority_max)
+            builder.add(item.sequence, message, item.count, own_expiry(message), level)
+        page = PriorityPage(self, builder.first, builder.last)
+        page.rows = rows
+        page.min_expiry = builder.min_expiry
+        page.min_timestamp = builder.min_timestamp
+        temporary = not queue.recorded or builder.persistent == 0
+        ref = queue.turn.spill.add(builder, page, temporary)
+        page.stored = queue.stored.add(ref, len(rows))
+        page.stored.pinned = True
+        page.stored.written = False
+        self.unwritten += 1
+
+    def spilled(self, page: Page, ref: ChunkRef) -> None:
+        """Let go of a page's memory, for its chunk is written, and journal where it lies."""
+        assert isinstance(page, PriorityPage)
+        self.unwritten -= 1
+        rows = page.rows
+        page.rows = []
+        queue = self.queue
+        stored = page.stored
+        if queue.deleted or stored is None or not stored.kept:
+            return
+        stored.written = True
+        if not queue.stored.unpin(stored):
+            return
+        if not ref.temporary:
+            queue.turn.journal.later(SpillRecord(queue, stored, ref))
+        if self.active and self._held() > queue.turn.window_bytes:
+            self._let_go_of_rows(page, rows)
+
+    def _let_go_of_rows(self, page: PriorityPage, rows: list[Returned]) -> None:
+        """Keep in memory nothing of a page that waits as it was when it was cut."""
+        ready = self.ready
+        away: list[bool] = []
+        levels: list[i64] = []
+        for item in rows:
+            level = level_of(item.message, ready.priority_max)
+            levels.append(level)
+            # What came back has an entry in a heap, and stays.
+            waits = item.count == 0 and ready.at.get(item.sequence) is item
+            away.append(waits)
+            if waits:
+                del ready.at[item.sequence]
+                page.levels |= level_bit(level)
+                page.waiting += 1
+                page.size += item.message.size
+                page.bodies += len(item.message.body)
+        if page.waiting == 0:
+            return
+        page.skip(
+            [
+                (int(rows[at].sequence), not away[at])
+                for at in range(len(rows))
+                if has_level(page.levels, levels[at])
+            ]
+        )
+        ready.forget_range(page.first, page.last)
+        turn = self.queue.turn
+        turn.held_bytes -= page.size
+        turn.held_messages -= page.waiting
+        self._list(page)
+        self.items.append(page)
+        self.away_count += page.waiting
+        self.away_bytes += page.size
+        self.note_deadline(page)
+
+    def _list(self, page: PriorityPage) -> None:
+        """Have a page found by what it holds: it is behind all others."""
+        stored = page.stored
+        assert stored is not None
+        stored.pinned = True
+        for level in range(self.ready.priority_max + 1):
+            if has_level(page.levels, level) and level not in self.lowest:
+                self.lowest[level] = page
+
+    # -- emptying ---------------------------------------------------------------------------------
+
+    def awaits(self, level: i64, sequence: i64, at_once: bool) -> bool:
+        """Tell whether the first message of a level lies on the disk; have it read.
+
+        `sequence` is that of the first in memory, or NOTHING.  What is read at once is in memory
+        when this returns.
+        """
+        page = self.lowest.get(level)
+        if page is None:
+            return False
+        if 0 <= sequence < page.first:
+            if not page.wanted and self.ready.level_count(level) < _AHEAD_BELOW:
+                self._want_level(page, level)
+            return False
+        page.asked |= level_bit(level)
+        if at_once:
+            self._load_now(page)
+        elif not page.wanted:
+            self._want_level(page, level)
+        return True
+
+    def _want_level(self, page: PriorityPage, level: i64) -> None:
+        """Have a level of a page read, and of some pages behind it."""
+        place = self._place(page)
+        end: i64 = min(place + _AHEAD_PLACES, len(self.items))
+        ahead: i64 = 0
+        size: i64 = 0
+        while place < end and ahead < PAGES_AHEAD and size < PAGES_AHEAD_BYTES:
+            behind = self.items[place]
+            assert isinstance(behind, PriorityPage)
+            if has_level(behind.levels, level):
+                behind.asked |= level_bit(level)
+                super().want(behind)
+                ahead += 1
+                size += behind.size
+            place += 1
+
+    def want(self, page: Page) -> None:
+        """Have all of a page read."""
+        assert isinstance(page, PriorityPage)
+        page.asked = _ALL
+        super().want(page)
+
+    def load(self, page: Page, data: bytes) -> None:
+        """Take what is asked of a page into memory, or all where there is room."""
+        assert isinstance(page, PriorityPage)
+        asked = page.asked
+        page.asked = 0
+        self._peeked = None
+        self._peeked_items = {}
+        window = self.queue.turn.window_bytes
+        size = self._held() + page.size + page.waiting * MESSAGE_OVERHEAD_BYTES
+        if window < 0 or size <= window:
+            asked = _ALL
+        chunk = self._open(page, data)
+        if chunk is None:
+            self._lose(page)
+        else:
+            self._take(page, chunk, asked)
+        queue = self.queue
+        if queue.expiry is not None:
+            queue.expiry.arm()
+        queue.mark()
+
+    def _open(self, page: PriorityPage, data: bytes) -> Chunk | None:
+        """Return a page's chunk; None where it is damaged, which is noted."""
+        queue = self.queue
+        stored = page.stored
+        assert stored is not None
+        ref = stored.ref
+        try:
+            return check_chunk(data, ref, queue.queue_id)
+        except ChunkDamaged as damage:
+            if not page.told:
+                page.told = True
+                what = f"queue '{queue.name}': the chunk {ref.first}-{ref.last}: {damage}"
+                queue.turn.damaged.append(Damaged(ref, data, what, page.waiting))
+            return None
+
+    def _lose(self, page: PriorityPage) -> None:
+        """Let go of what waits in a page that cannot be read."""
+        queue = self.queue
+        stored = page.stored
+        assert stored is not None
+        queue.bytes_ready -= page.size
+        queue.bodies_ready -= page.bodies
+        self._count_away(page, page.waiting, page.size, page.bodies)
+        self._keep_levels(page, 0)
+        # What is in memory of the chunk lies in none then, and a checkpoint writes it again.
+        queue.stored.remove(stored)
+
+    def _take(self, page: PriorityPage, chunk: Chunk, asked: int) -> None:
+        """Take the levels asked for into memory."""
+        queue = self.queue
+        found: dict[i64, list[Returned]] = {}
+        broken: list[int] = []
+        left: int = 0
+        sequences: list[tuple[int, bool]] = []
+        for index in range(chunk.count):
+            level = chunk.priority(index)
+            if not has_level(page.levels, level):
+                continue
+            waits = self._waits(page, chunk, index)
+            if not has_level(asked, level):
+                if waits:
+                    left |= level_bit(level)
+                sequences.append((int(chunk.sequence(index)), not waits))
+            elif waits:
+                properties, body = chunk.sizes(index)
+                self._count_away(page, 1, properties + body, body)
+                item = self._row(chunk, index)
+                if item is not None:
+                    found.setdefault(level, []).append(item)
+                else:
+                    queue.bytes_ready -= properties + body
+                    queue.bodies_ready -= body
+                    broken.append(int(chunk.sequence(index)))
+        self._enter_rows(page, found)
+        if broken:
+            self._lose_rows(page, chunk, broken)
+        page.skip(sequences)
+        self._keep_levels(page, left)
+
+    def _waits(self, page: PriorityPage, chunk: Chunk, index: i64) -> bool:
+        """Tell whether a row of one of the page's levels waits in it."""
+        sequence = chunk.sequence(index)
+        if page.skipped.has(sequence) or self.queue.stored.gone.has(sequence):
+            return False
+        return not page.restored or chunk.persistent(index)
+
+    def _row(self, chunk: Chunk, index: i64) -> Returned | None:
+        """Return a message of a chunk, None where it is damaged."""
+        try:
+            message = chunk.message(index)
+        except RecordDamaged:
+            return None
+        sequence = chunk.sequence(index)
+        count = chunk.delivery_count(index)
+        return Returned(sequence, message, self.counts.get(sequence, count))
+
+    def _count_away(self, page: PriorityPage, count: i64, size: i64, bodies: i64) -> None:
+        """Count messages as on the disk no more."""
+        page.waiting -= count
+        page.size -= size
+        page.bodies -= bodies
+        self.away_count -= count
+        self.away_bytes -= size
+
+    def _enter_rows(self, page: PriorityPage, found: dict[i64, list[Returned]]) -> None:
+        """Hold messages in memory again."""
+        queue = self.queue
+        turn = queue.turn
+        expires = queue.special or page.min_expiry != NEVER
+        ttl = queue.settings.message_ttl_ms
+        for level, items in found.items():
+            self.ready.enter(level, items)
+            for item in items:
+                turn.held_bytes += item.message.size
+                if self.counts:
+                    self.counts.pop(item.sequence, None)
+                if expires:
+                    queue.note_deadline(deadline_of(item.message, ttl), item.sequence)
+            turn.held_messages += len(items)
+
+    def _lose_rows(self, page: PriorityPage, chunk: Chunk, broken: list[int]) -> None:
+        """Keep nothing for messages that cannot be read: they are in quarantine."""
+        queue = self.queue
+        self._tell_rows(page, chunk, broken)
+        for sequence in broken:
+            self.counts.pop(sequence, None)
+            queue.stored.forget(sequence)
+
+    def _tell_rows(self, page: PriorityPage, chunk: Chunk, broken: list[int]) -> None:
+        """Tell once of messages that do not check."""
+        stored = page.stored
+        if broken and not page.told and stored is not None:
+            page.told = True
+            what = f"queue '{self.queue.name}': the messages {broken[:20]} do not check"
+            self.queue.turn.damaged.append(Damaged(stored.ref, chunk.data, what, len(broken)))
+
+    def _keep_levels(self, page: PriorityPage, left: int) -> None:
+        """Know what levels a page holds still; with none it goes."""
+        place = self._place(page)
+        lost = page.levels & ~left
+        page.levels = left
+        for level in range(self.ready.priority_max + 1):
+            if has_level(lost, level) and self.lowest.get(level) is page:
+                self._list_next(level, place)
+        if left == 0:
+            page.listed = False
+            del self.items[place]
+            if page.stored is not None:
+                self.queue.stored.unpin(page.stored)
+
+    def _list_next(self, level: i64, place: i64) -> None:
+        """Find the first page from `place` on that holds a level."""
+        del self.lowest[level]
+        while place < len(self.items):
+            page = self.items[place]
+            assert isinstance(page, PriorityPage)
+            if has_level(page.levels, level):
+                self.lowest[level] = page
+                return
+            place += 1
+
+    def _place(self, page: PriorityPage) -> i64:
+        """Return the place of a page that is listed."""
+        items = self.items
+        low: i64 = 0
+        high: i64 = len(items)
+        while low < high:
+            middle: i64 = (low + high) >> 1
+            if items[middle].first < page.first:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    # -- all --------------------------------------------------------------------------------------
+
+    def _decode(self, page: Page, data: bytes) -> list[Returned]:
+        """Return what waits in a page, to look at it; damage is left out, and told once."""
+        assert isinstance(page, PriorityPage)
+        found: list[Returned] = []
+        chunk = self._open(page, data)
+        if chunk is None:
+            return found
+        broken: list[int] = []
+        for index in range(chunk.count):
+            if has_level(page.levels, chunk.priority(index)) and self._waits(page, chunk, index):
+                item = self._row(chunk, index)
+                if item is not None:
+                    found.append(item)
+                else:
+                    broken.append(int(chunk.sequence(index)))
+        self._tell_rows(page, chunk, broken)
+        return found
+
+    def let_go(self) -> None:
+        """Forget what waits on the disk, page by page, in the journal too.
+
+        What is handed out, dies or is kept after its ack lies between, and stays.
+        """
+        queue = self.queue
+        alive = [int(sequence) for sequence in queue.out]
+        if queue.retained is not None:
+            alive += [int(sequence) for sequence in queue.retained.messages]
+        kept = RangeSet()
+        for sequence in sorted(alive):
+            kept.add(sequence, sequence)
+        for page in self.items:
+            stored = page.stored
+            assert stored is not None
+            gone = RangeSet()
+            gone.add(page.first, page.last)
+            for first, last in kept.within(page.first, page.last):
+                gone.remove(first, last)
+            for first, last in gone.ranges():
+                if queue.recorded:
+                    queue.turn.journal.ack(queue.queue_id, first, last)
+                queue.stored.gone.add(first, last)
+            # What else was handed out is in memory alone, and not counted any more.
+            left = kept.count(page.first, page.last)
+            queue.stored.forget_count(stored, stored.live - left)
+            queue.stored.unpin(stored)
+
+    def clear(self) -> None:
+        """Drop all."""
+        super().clear()
+        self.lowest.clear()
+
+    def restore(self, restored: list[Page], counts: dict[i64, i64]) -> None:
+        """Start with pages on the disk, in the order of the sequences."""
+        super().restore(restored, counts)
+        ready = self.ready
+        for page in restored:
+            assert isinstance(page, PriorityPage)
+            self._list(page)
+        for level in self.lowest:
+            ready.highest = max(ready.highest, level)
+        # Begun once more when the next sequence is known.
+        ready.begin_tail()
+
+
+def make_pages(queue: ClassicQueue) -> Pages:
+    """Return the pages of a queue that has none yet."""
+    if isinstance(queue.ready, PriorityReady):
+        return PriorityPages(queue)
+    return Pages(queue)
+
+
+def restored_page(pages: Pages, ref: ChunkRef) -> Page:
+    """Return a page of an earlier start; what waits in it is to be counted."""
+    by_level = isinstance(pages, PriorityPages)
+    page = (
+        PriorityPage(pages, ref.first, ref.last) if by_level else Page(pages, ref.first, ref.last)
+    )
+    page.restored = True
+    page.min_expiry = ref.min_expiry
+    page.min_timestamp = ref.min_timestamp
+    return page

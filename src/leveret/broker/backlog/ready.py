@@ -1,0 +1,174 @@
+"""The messages of a classic queue that wait for a consumer, in the order of their sequences.
+
+New ones lie in a window; those that came back or were recovered are read by their old places
+before newer ones.  Once the queue is deep, the window is its tail, and before it come the pages
+(`pages.py`).  `priorities.py` has the variant with priorities.
+
+Invariants: a sequence is given once and grows; `first` and `take` agree.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mypy_extensions import i64
+
+from leveret.broker.backlog.source import NOTHING, Returned, Returns, Window, sequence_of, window_of
+from leveret.message import Message
+
+if TYPE_CHECKING:
+    from leveret.broker.backlog.pages import Pages
+
+
+class Ready:
+    """What waits, oldest first."""
+
+    def __init__(self) -> None:
+        self.window = Window(1)
+        self.returns = Returns()
+        #: What lies before the window, once the queue is deep.
+        self.pages: Pages | None = None
+        #: How often the message taken last had been handed out before.
+        self.taken_count: i64 = 0
+
+    def append(self, message: Message) -> i64:
+        """Put `message` at the tail; return its sequence."""
+        return self.window.append(message)
+
+    def next_sequence(self) -> i64:
+        """Return the sequence that the next message gets."""
+        return self.window.next_sequence
+
+    def count(self) -> i64:
+        """Return how many messages wait."""
+        count = self.window.count() + self.returns.count()
+        pages = self.pages
+        if pages is not None:
+            count += pages.front.count() + pages.count
+        return count
+
+    def memory_count(self) -> i64:
+        """Return how many messages wait in memory."""
+        pages = self.pages
+        return self.count() - (pages.away_count if pages is not None else 0)
+
+    def page_count(self) -> i64:
+        """Return how many pages there are."""
+        pages = self.pages
+        return len(pages.items) - pages.head if pages is not None else 0
+
+    def first(self) -> i64:
+        """Return the sequence of the message that is next, or NOTHING.
+
+        NOTHING is also the answer while that message is read from the disk.
+        """
+        pages = self.pages
+        if pages is not None and pages.active:
+            return pages.first(False)
+        return self._first_in_memory()
+
+    def first_at_once(self) -> i64:
+        """Return the sequence of the message that is next, read from the disk if it lies there."""
+        pages = self.pages
+        if pages is not None and pages.active:
+            return pages.first(True)
+        return self.first()
+
+    def _first_in_memory(self) -> i64:
+        fresh = self.window.first()
+        returned = self.returns.first()
+        if returned == NOTHING:
+            return fresh
+        return returned if fresh == NOTHING or returned < fresh else fresh
+
+    def take(self, sequence: i64) -> Message:
+        """Return the message that `first` named and move on; sets `taken_count`."""
+        returns = self.returns
+        if returns.first() == sequence:
+            message = returns.take()
+            self.taken_count = returns.taken_count
+            return message
+        self.taken_count = 0
+        pages = self.pages
+        if pages is not None and pages.active:
+            return pages.front.take()
+        return self.window.take()
+
+    def put(self, returned: Returned) -> None:
+        """Take a message back at its old place."""
+        self.returns.put(returned)
+
+    def has(self, sequence: i64) -> bool:
+        """Tell whether a message with this sequence waits."""
+        if self.window.has(sequence) or self.returns.holds(sequence):
+            return True
+        pages = self.pages
+        return pages is not None and pages.has(sequence)
+
+    def look(self, sequence: i64) -> Returned | None:
+        """Return a message that waits, without taking it; None where it does not wait."""
+        if self.window.has(sequence):
+            return Returned(sequence, self.window.at(sequence), 0)
+        returned = self.returns.at(sequence)
+        pages = self.pages
+        if returned is None and pages is not None:
+            returned = pages.look(sequence)
+        return returned
+
+    def scattered(self) -> list[int]:
+        """Return the sequences that lie before `first_in_order`, in order."""
+        first = self.first_in_order()
+        return [sequence for sequence in self.returns.in_order() if sequence < first]
+
+    def first_in_order(self) -> i64:
+        """Return the sequence from which on they are looked at one by one."""
+        pages = self.pages
+        if pages is not None and pages.active:
+            first = pages.first_sequence()
+            if first != NOTHING:
+                return first
+        return self.window.head_sequence
+
+    def remove(self, sequence: i64) -> Returned | None:
+        """Take a message out wherever it is; None where it does not wait."""
+        if self.window.has(sequence):
+            return Returned(sequence, self.window.remove(sequence), 0)
+        returned = self.returns.remove(sequence)
+        pages = self.pages
+        if returned is None and pages is not None:
+            returned = pages.remove(sequence)
+        return returned
+
+    def waiting(self) -> list[Returned]:
+        """Return all that waits in memory, in the order of the sequences."""
+        fresh = self.window.waiting()
+        pages = self.pages
+        if pages is not None and pages.active:
+            fresh = pages.waiting() + fresh
+        back = self.returns.waiting()
+        if back and fresh and back[-1].sequence > fresh[0].sequence:
+            return sorted(back + fresh, key=sequence_of)
+        return back + fresh
+
+    def clear(self) -> None:
+        """Drop all; sequences go on."""
+        self.returns = Returns()
+        self.window.restart(self.window.next_sequence)
+        if self.pages is not None:
+            self.pages.clear()
+
+    def fill(self, returned: list[Returned], next_sequence: i64) -> None:
+        """Start with messages in the order of their sequences, all below `next_sequence`.
+
+        Pages are there before.
+        """
+        pages = self.pages
+        if pages is not None and pages.active:
+            returned = pages.fill_front(returned)
+        else:
+            window = window_of(returned, next_sequence)
+            if window is not None:
+                self.window = window
+                return
+        self.returns.fill(returned)
+        self.window.restart(next_sequence)

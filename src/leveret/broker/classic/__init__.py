@@ -1,0 +1,1 @@
+"""Classic and quorum queues: order, acks, limits, expiry and dead letters."""

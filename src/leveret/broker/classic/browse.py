@@ -1,0 +1,267 @@
+"""Browsing: reading what waits in a queue without taking it.
+
+Nothing that is read here is taken, counted as delivered or marked as redelivered.  There are two
+ways in: `browse` gives pages to management, and a consumer with the argument `x-browse` is given
+what waits, once, and ends with a basic.cancel of the broker's (`Browser`).
+
+A look at a queue goes through the sequences that it had when it began: what comes later is not
+seen, what is taken meanwhile is passed over.
+
+Invariant: a queue knows nothing of those who browse it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from leveret.broker.backlog.source import NOTHING, Returned
+from leveret.broker.classic.classic import ClassicQueue
+from leveret.broker.policy.keys import NUMBER_MAX
+from leveret.broker.queue.queue import Queue
+from leveret.errors import PreconditionFailed
+from leveret.limits import SLICE_MESSAGES
+from leveret.routing.headers import HeadersMatcher
+from leveret.routing.topic import TopicTrie
+from leveret.wire.properties import property_headers
+
+if TYPE_CHECKING:
+    from leveret.broker.queue.consumer import Consumer
+    from leveret.message import Message
+
+_FIELDS: Final = ("position", "routing-key", "headers")
+
+
+@final
+class BrowseFilter:
+    """What of a queue is wanted.
+
+    `position` is how many waiting messages are passed over first, below 0 how many of the last are
+    looked at; `routing_key` is a pattern as of a topic exchange; `headers` are arguments as of a
+    binding to a headers exchange, `x-match` with them.
+    """
+
+    def __init__(
+        self,
+        position: i64 = 0,
+        routing_key: str | None = None,
+        headers: dict[str, object] | None = None,
+    ) -> None:
+        """Raises: PreconditionFailed (406) for an `x-match` that is none."""
+        self.position: i64 = position
+        self._trie: TopicTrie | None = None
+        if routing_key is not None:
+            self._trie = TopicTrie()
+            self._trie.insert(routing_key, True)
+        self._headers = HeadersMatcher(headers) if headers is not None else None
+
+    def matches(self, message: Message) -> bool:
+        """Tell whether a message is wanted."""
+        trie = self._trie
+        if trie is not None:
+            key = message.address.routing_key.decode("utf-8", "surrogateescape")
+            if not trie.match(key):
+                return False
+        matcher = self._headers
+        if matcher is None:
+            return True
+        return matcher.matches(property_headers(message.properties) or {})
+
+
+def browse_filter(value: object, where: str) -> BrowseFilter:
+    """Return what an argument `x-browse` asks for: `true` for all, or a table.
+
+    Raises: PreconditionFailed (406); `where` names the queue in the error.
+    """
+    if value is True:
+        return BrowseFilter()
+    if not isinstance(value, dict):
+        raise _invalid(where, "it is true or a table")
+    unknown = [name for name in value if name not in _FIELDS]
+    if unknown:
+        raise _invalid(where, f"there is no '{unknown[0]}' in it")
+    position = value.get("position", 0)
+    if not isinstance(position, int) or isinstance(position, bool):
+        raise _invalid(where, "its position is an integer")
+    if abs(position) > NUMBER_MAX:
+        raise _invalid(where, f"its position is too great: use -{NUMBER_MAX} to {NUMBER_MAX}")
+    routing_key = value.get("routing-key")
+    if routing_key is not None and not isinstance(routing_key, str):
+        raise _invalid(where, "its routing-key is text")
+    headers = value.get("headers")
+    if headers is not None and not isinstance(headers, dict):
+        raise _invalid(where, "its headers are a table")
+    return BrowseFilter(position, routing_key, headers)
+
+
+def make_browser(queue: Queue, value: object, where: str) -> Queue:
+    """Return what stands in for `queue` to a consumer with that `x-browse`.
+
+    Raises: PreconditionFailed (406) for what cannot be asked, and of a stream; AccessRefused (403)
+    for a staging queue.
+    """
+    wanted = browse_filter(value, where)
+    if not isinstance(queue, ClassicQueue):
+        raise _invalid(where, "a stream is read by its x-stream-offset")
+    if queue.staging is not None:
+        queue.staging.refuse_consumer()
+    return Browser(queue, wanted)
+
+
+def _invalid(where: str, why: str) -> PreconditionFailed:
+    return PreconditionFailed(f"invalid arg 'x-browse' for {where}: \"{why}\"")
+
+
+@final
+class Look:
+    """One pass over what waited when it began, in the order of the sequences."""
+
+    def __init__(self, queue: ClassicQueue, wanted: BrowseFilter, after: i64 = NOTHING) -> None:
+        self.queue = queue
+        self.wanted = wanted
+        ready = queue.ready
+        #: What lies out of order; behind it come the sequences from `at` up to `end`.
+        self.scattered: list[int] = ready.scattered()
+        self.place: i64 = 0
+        self.at: i64 = ready.first_in_order()
+        self.end: i64 = ready.next_sequence()
+        #: Waiting messages that are passed over first.
+        self.skip: i64 = wanted.position
+        if after != NOTHING:
+            self.skip = 0
+            self._start_behind(after)
+        elif wanted.position < 0:
+            self.skip = max(queue.ready_count() + wanted.position, 0)
+        #: The sequence that was looked at last.
+        self.last: i64 = after
+        self.looked: i64 = 0
+        self.ended = False
+
+    def _start_behind(self, after: i64) -> None:
+        while self.place < len(self.scattered) and self.scattered[self.place] <= after:
+            self.place += 1
+        self.at = max(self.at, after + 1)
+
+    def next(self, limit: i64) -> Returned | None:
+        """Return the next message wanted; None at the end, or when `limit` were looked at in all.
+
+        What is passed over by its position does not count.
+        """
+        while self.looked < limit:
+            sequence = self._next_sequence()
+            if sequence == NOTHING:
+                self.ended = True
+                return None
+            self.last = sequence
+            returned = self.queue.ready.look(sequence)
+            if returned is None:
+                self.looked += 1
+            elif self.skip > 0:
+                self.skip -= 1
+            else:
+                self.looked += 1
+                if self.wanted.matches(returned.message):
+                    return returned
+        return None
+
+    def _next_sequence(self) -> i64:
+        if self.place < len(self.scattered):
+            sequence: i64 = self.scattered[self.place]
+            self.place += 1
+            return sequence
+        if self.at >= self.end:
+            return NOTHING
+        self.at += 1
+        return self.at - 1
+
+
+@final
+class Page:
+    """Some of what waits; `after` begins the next page, NOTHING when this was the last."""
+
+    def __init__(self, items: list[Returned], after: i64) -> None:
+        self.items: Final = items
+        self.after: Final[i64] = after
+
+
+def browse(
+    queue: ClassicQueue, wanted: BrowseFilter, after: i64 = NOTHING, limit: i64 = 100
+) -> Page:
+    """Return up to `limit` waiting messages that are wanted; `after` is the page's before it.
+
+    One call looks at no more than a slice, so a page may hold few messages and not be the last.
+    """
+    look = Look(queue, wanted, after)
+    items: list[Returned] = []
+    while len(items) < limit:
+        returned = look.next(SLICE_MESSAGES)
+        if returned is None:
+            break
+        items.append(returned)
+    return Page(items, NOTHING if look.ended else look.last)
+
+
+@final
+class Browser(Queue):
+    """A queue's stand-in for a consumer that browses: its deliveries belong to nobody.
+
+    Acks, rejects and requeues of what it delivered mean nothing but credit for more.
+    """
+
+    def __init__(self, queue: ClassicQueue, wanted: BrowseFilter) -> None:
+        super().__init__(queue.turn, queue.queue_id, queue.name, False, False, False, {})
+        self.source = queue
+        self.look = Look(queue, wanted)
+
+    @property
+    def kind(self) -> str:
+        """Return the kind of the queue that is browsed."""
+        return self.source.kind
+
+    def dispatch(self, limit: i64) -> bool:
+        """Deliver up to `limit` of what waits; end the consumer at the end."""
+        if not self.consumers or self.deleted:
+            return False
+        consumer = self.consumers[0]
+        look = self.look
+        look.looked = 0
+        while look.looked < limit:
+            if self.source.deleted:
+                self._end(consumer)
+                return False
+            if not consumer.ready():
+                return False
+            returned = look.next(limit)
+            if returned is None:
+                if look.ended:
+                    self._end(consumer)
+                return not look.ended
+            consumer.outlet.deliver(consumer, returned.message, returned.sequence, returned.count)
+        return True
+
+    def _end(self, consumer: Consumer) -> None:
+        """Tell the consumer that there is no more."""
+        self.deleted = True
+        self.consumers.clear()
+        consumer.cancel()
+
+    def ready_count(self) -> i64:
+        """Return 0: nothing waits here."""
+        return 0
+
+    def ready_bytes(self) -> i64:
+        """Return 0: nothing waits here."""
+        return 0
+
+    def ack(self, sequence: i64, message: Message) -> None:
+        """Hear that the consumer can take more."""
+        self.mark()
+
+    def reject(self, sequence: i64, message: Message, count: i64) -> None:
+        """Hear that the consumer can take more."""
+        self.mark()
+
+    def requeue(self, sequence: i64, message: Message, count: i64, failed: bool = False) -> None:
+        """Hear that the consumer can take more; the message never left its queue."""
+        self.mark()

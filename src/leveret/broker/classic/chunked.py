@@ -1,0 +1,108 @@
+"""A queue whose waiting messages are written to chunks: what lies where, and what is gone of it.
+
+A message is handed over to a chunk once in its life.  It may leave its queue at any time, before
+the chunk is synced and after; what is gone of the chunks is remembered for the next start, which
+has the chunks and not the journal before them.
+
+Invariant: what a checkpoint must find is in memory and named by `unstored`, or in a stored chunk.
+"""
+
+from __future__ import annotations
+
+from mypy_extensions import i64, mypyc_attr
+
+from leveret.broker.backlog.source import Returned
+from leveret.broker.backlog.stored import StoredChunks
+from leveret.broker.core.turn import Turn
+from leveret.broker.node.events import DEAD_LETTERED, DROPPED, EXPIRED, LETTERS_DROPPED
+from leveret.broker.queue.queue import Queue
+from leveret.message import Message
+from leveret.store.checkpoint import NewChunk
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class ChunkedQueue(Queue):
+    """The base of the queues that keep what waits in memory and, stored, in chunks."""
+
+    def __init__(
+        self,
+        turn: Turn,
+        queue_id: i64,
+        name: str,
+        durable: bool,
+        exclusive: bool,
+        auto_delete: bool,
+        arguments: dict[str, object],
+    ) -> None:
+        super().__init__(turn, queue_id, name, durable, exclusive, auto_delete, arguments)
+        self.stored = StoredChunks(turn.spill)
+
+    def tell(self, event: str, sequence: i64, message: Message | None, count: i64 = 0) -> None:
+        """Note an event of a message that is followed, or of the queue; see `events.py`."""
+        events = self.turn.events
+        if events is not None and not self.hidden:
+            events.queue_event(event, self, sequence, message, "", count)
+
+    def tell_death(self, sequence: i64, message: Message, reason: str, count: i64) -> None:
+        """Note that a message that is followed dies."""
+        events = self.turn.events
+        if events is not None and not self.hidden:
+            event = EXPIRED if reason == EXPIRED else DROPPED
+            if self.settings.dead_letter_exchange is not None:
+                event = DEAD_LETTERED
+            events.queue_event(event, self, sequence, message, reason, count)
+
+    def tell_drop(self, sequence: i64, message: Message, reason: str, count: i64) -> None:
+        """Note that copies of a message that is followed are not made when it dies."""
+        events = self.turn.events
+        if events is not None and not self.hidden:
+            events.queue_event(LETTERS_DROPPED, self, sequence, message, reason, count)
+
+    def live(self) -> list[Returned]:
+        """Return the messages in memory that are journaled, in the order of sequences."""
+        raise RuntimeError("a chunked queue knows its messages")
+
+    def unstored(self, boundary: i64) -> list[Returned]:
+        """Return those of them below `boundary` that lie in no chunk."""
+        stored = self.stored
+        return [
+            item
+            for item in self.live()
+            if item.sequence < boundary
+            and (item.sequence > stored.through or stored.find(item.sequence) is None)
+        ]
+
+    def counts(self) -> list[tuple[int, int]]:
+        """Return the sequences of stored messages that came back, and how often they did."""
+        stored = self.stored
+        return [
+            (int(item.sequence), int(item.count))
+            for item in self.live()
+            if item.count > 0 and stored.find(item.sequence) is not None
+        ]
+
+    def holds(self, sequence: i64) -> bool:
+        """Tell whether a message that `live` named is there still."""
+        raise RuntimeError("a chunked queue knows its messages")
+
+    def buried(self, sequence: i64, message: Message, recorded: bool) -> None:
+        """Forget a message that was moved; `recorded` tells that the journal knows it left."""
+        raise RuntimeError("a chunked queue lets go of its messages")
+
+    def restore(self, returned: list[Returned], next_sequence: i64, unclean: bool) -> None:
+        """Start with what the journal held, in the order of the sequences."""
+        raise RuntimeError("a chunked queue takes its messages back")
+
+    def settle_pages(self) -> None:
+        """Write to chunks what is about to be, before a checkpoint looks."""
+
+    def chunked(self, chunk: NewChunk) -> None:
+        """Know a new chunk, of messages that were here a moment ago."""
+        self.stored.add(chunk.ref, len(chunk.sequences))
+        after: i64 = chunk.ref.first
+        for sequence in chunk.sequences:
+            self.stored.skip(after, sequence - 1)
+            after = sequence + 1
+        for sequence in chunk.sequences:
+            if not self.holds(sequence):
+                self.stored.forget(sequence)

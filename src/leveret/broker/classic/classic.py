@@ -1,0 +1,732 @@
+"""The classic queue: messages wait in order, go to one consumer each, and end with their ack.
+
+A requeued message returns to its old place (behaviour 59).  What waits lies in `ready`: in memory
+up to a window, beyond it in pages on the disk (`pages.py`); what is persistent, of a durable queue,
+is in the journal as well.
+What a queue is asked for beyond that (TTLs, limits, dead letters) comes by its settings and costs a
+queue without them one test.
+
+Invariant: a message is in one of three places: `ready`, handed out, or dying (`dead_letter`).
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from leveret.broker.backlog.page import Page
+from leveret.broker.backlog.priorities import PriorityReady
+from leveret.broker.backlog.priority_pages import make_pages
+from leveret.broker.backlog.ready import Ready
+from leveret.broker.backlog.source import NOTHING, Returned, sequence_of
+from leveret.broker.classic.chunked import ChunkedQueue
+from leveret.broker.classic.dead_letter import (
+    DELIVERY_LIMIT,
+    EXPIRED,
+    MAXLEN,
+    NEVER_TAKEN,
+    REJECTED,
+    DeadLetter,
+)
+from leveret.broker.classic.expiry import EXPIRATION_FLAG, Expiry, deadline_of
+from leveret.broker.classic.refill import refill
+from leveret.broker.classic.retained import KEPT, Retained, retention_of
+from leveret.broker.classic.retries import Retries
+from leveret.broker.core.ownership import Owner
+from leveret.broker.core.timers import NO_DEADLINE
+from leveret.broker.core.turn import Turn
+from leveret.broker.node.events import ACKED, DELETED, DELIVERED, PURGED, REQUEUED, ROUTED
+from leveret.broker.queue.consumer import Consumer
+from leveret.broker.queue.consumers import SingleActive
+from leveret.broker.queue.queue import DROP, REFUSE, TAKE
+from leveret.broker.staging.staging import staging_of
+from leveret.broker.values.deduplication import Deduplication, QueuedKeys, key_of
+from leveret.broker.values.queue_settings import DROP_HEAD, REJECT_PUBLISH_DLX
+from leveret.limits import BODY_APART_BYTES, DEDUPLICATION_KEYS_MAX, SLICE_MESSAGES
+from leveret.message import Message
+
+#: The count of a message of which a crash hides whether it was handed out: it is marked as
+#: redelivered, but no return of it is known.
+PERHAPS: Final = -1
+
+
+@final
+class ClassicQueue(ChunkedQueue):
+    """A queue whose messages are consumed."""
+
+    def __init__(
+        self,
+        turn: Turn,
+        queue_id: i64,
+        name: str,
+        durable: bool,
+        exclusive: bool,
+        auto_delete: bool,
+        arguments: dict[str, object],
+    ) -> None:
+        super().__init__(turn, queue_id, name, durable, exclusive, auto_delete, arguments)
+        if arguments.get("x-single-active-consumer") is True:
+            self.single_active = True
+            self.turns = SingleActive(self.consumers)
+        level = self.settings.priority_max
+        self.ready: Ready = PriorityReady(level) if level > 0 else Ready()
+        #: Messages with lower sequences may have been handed out before an unclean stop.
+        self.redelivered_below: i64 = 0
+        self.bytes_ready: i64 = 0
+        #: Of the bodies among them, which `x-max-length-bytes` bounds.
+        self.bodies_ready: i64 = 0
+        #: True where what waits is bounded, may expire, or has to shrink: see `_tidy`.
+        self.special = False
+        #: True while more waits than a limit that came later allows.
+        self.shrinks = False
+        self.expiry: Expiry | None = None
+        #: True where what has no room is refused.
+        self.rejects = False
+        self.deduplication: Deduplication | None = None
+        #: The keys of what is in the queue, where those alone are not taken again.
+        self.queued_keys: QueuedKeys | None = None
+        self.retained: Retained | None = None
+        #: What came back and waits before it is handed out again, once anything does.
+        self.retries: Retries | None = None
+        #: What makes it a staging queue, if it is one.
+        self.staging = staging_of(self, arguments)
+        self.hidden = self.staging is not None
+        #: Persistent messages that are handed out and not acked, by their sequences.
+        self.out: dict[i64, Returned] = {}
+        #: Of the message taken last (by `get`), and how often it had been handed out before.
+        self.taken_sequence: i64 = 0
+        self.taken_count: i64 = 0
+        self.configure(arguments)
+
+    @property
+    def kind(self) -> str:
+        """Return `classic`, or `quorum` where it was declared so."""
+        return "quorum" if self.arguments.get("x-queue-type") == "quorum" else "classic"
+
+    def configure(self, merged: dict[str, object]) -> None:
+        """Take the queue's arguments as its policies have changed them."""
+        super().configure(merged if self.staging is None else self.arguments)
+        settings = self.settings
+        bounded = settings.length_max >= 0 or settings.bytes_max >= 0
+        self.rejects = bounded and settings.overflow != DROP_HEAD
+        self.deduplication = settings.deduplication(self.deduplication)
+        self.queued_keys = settings.queued_keys(self.queued_keys)
+        deduplicates = self.deduplication is not None or self.queued_keys is not None
+        self.screens = self.rejects or deduplicates or self.staging is not None
+        self.adds_headers = settings.delivery_limit >= 0
+        self.shrinks = bounded and not self.rejects and self._over()
+        self.retained = retention_of(self, self.retained)
+        if self.expiry is not None or settings.message_ttl_ms >= 0:
+            if self.expiry is None:
+                self.expiry = Expiry(self)
+            self.expiry.rebuild()
+        self.bounded = bounded and not self.rejects
+        self.special = self.bounded or self.expiry is not None
+        if self.shrinks:
+            self.mark()
+
+    def publish(self, message: Message) -> i64:
+        """Put `message` at the tail; return its sequence."""
+        self.published += 1
+        size = message.size
+        self.bytes_ready += size
+        self.bodies_ready += len(message.body)
+        turn = self.turn
+        turn.held_bytes += size
+        turn.held_messages += 1
+        if not self.listed:
+            self.mark()
+        sequence = self.ready.append(message)
+        if (sequence & turn.event_mask) == 0:
+            self.tell(ROUTED, sequence, message)
+        if (sequence & turn.window_mask) == 0 or size >= BODY_APART_BYTES:
+            self._bound_window()
+        if self.special or message.properties[0] & EXPIRATION_FLAG:
+            self.note_deadline(deadline_of(message, self.settings.message_ttl_ms), sequence)
+        return sequence
+
+    def _bound_window(self) -> None:
+        """Keep what waits in memory within the window."""
+        if self.turn.window_bytes >= 0:
+            pages = self.ready.pages
+            if pages is None:
+                pages = self.ready.pages = make_pages(self)
+            pages.bound()
+
+    def settle_pages(self) -> None:
+        """Write the tail of a deep queue, so that a checkpoint finds it in chunks."""
+        if self.ready.pages is not None:
+            self.ready.pages.settle()
+
+    def ready_count(self) -> i64:
+        """Return how many messages wait."""
+        return self.ready.count()
+
+    def ready_bytes(self) -> i64:
+        """Return the bytes of the messages that wait."""
+        return self.bytes_ready
+
+    def retry_count(self) -> i64:
+        """Return how many messages came back and wait for their next try."""
+        return len(self.retries.parked) if self.retries is not None else 0
+
+    def retry_bytes(self) -> i64:
+        """Return the bytes of these."""
+        return self.retries.size if self.retries is not None else 0
+
+    def retained_count(self) -> i64:
+        """Return how many acked messages are kept."""
+        return len(self.retained.messages) if self.retained is not None else 0
+
+    def retained_bytes(self) -> i64:
+        """Return what the acked messages that are kept count for their limit."""
+        return self.retained.size if self.retained is not None else 0
+
+    def first(self) -> i64:
+        """Return the sequence of the message that is next, or NOTHING."""
+        return self.ready.first()
+
+    def take(self, sequence: i64) -> Message:
+        """Return the message that `first` named and move on; sets `taken_count`, or PERHAPS."""
+        ready = self.ready
+        message = ready.take(sequence)
+        count = ready.taken_count
+        if count == 0 and sequence < self.redelivered_below:
+            count = PERHAPS
+        self.taken_count = count
+        if (sequence & self.turn.event_mask) == 0:
+            self.tell(DELIVERED, sequence, message, count)
+        self.bytes_ready -= message.size
+        self.bodies_ready -= len(message.body)
+        return message
+
+    # -- expiry and limits ------------------------------------------------------------------------
+
+    def note_deadline(self, deadline: i64, sequence: i64) -> None:
+        """Have a message expire, or (sequence below 0) a page be read in which one does."""
+        if deadline != NO_DEADLINE and self.staging is None:
+            expiry = self.expiry
+            if expiry is None:
+                expiry = Expiry(self)
+                self.expiry = expiry
+                self.special = True
+            expiry.add(deadline, sequence)
+
+    def expire(self, now_ms: i64, limit: i64) -> None:
+        """Let up to `limit` waiting messages expire whose deadline is `now_ms` or before."""
+        expiry = self.expiry
+        if expiry is None:
+            return
+        expired: i64 = 0
+        limit = min(limit, self._may_expire())
+        while expired < limit and expiry.heap and expiry.heap[0][0] <= now_ms:
+            sequence = expiry.pop()
+            if sequence != NOTHING and self.let_die(sequence, EXPIRED):
+                expired += 1
+            elif sequence == NOTHING and expiry.reads():
+                break
+        self.turn.timed_steps -= expired
+        expiry.arm()
+
+    def _may_expire(self) -> i64:
+        """Return how many messages may expire in this turn."""
+        if self.settings.dead_letter_exchange is None:
+            return self.turn.timed_steps
+        return self.turn.may_expire()
+
+    def let_die(self, sequence: i64, reason: str) -> bool:
+        """Take a waiting message out of its place and let it die; False where it does not wait."""
+        returned = self.ready.remove(sequence)
+        if returned is None:
+            return False
+        self.bytes_ready -= returned.message.size
+        self.bodies_ready -= len(returned.message.body)
+        self._die(sequence, returned.message, returned.count, reason)
+        return True
+
+    def _over(self) -> bool:
+        """Tell whether more waits than the limits allow."""
+        settings = self.settings
+        return (0 <= settings.length_max < self.ready.count()) or (
+            0 <= settings.bytes_max < self.bodies_ready
+        )
+
+    def make_room(self) -> None:
+        """Hand out what can be, then drop from the head what is too much (behaviour 67)."""
+        if not self._over():
+            return
+        self._clear()
+        self._drop_head(SLICE_MESSAGES)
+
+    def _clear(self) -> None:
+        """Hand out what can be and let expire what is due: neither takes another's place."""
+        if self.consumers:
+            self.dispatch(SLICE_MESSAGES)
+        self.expire(self.turn.now_ms, SLICE_MESSAGES)
+
+    def _drop_head(self, limit: i64) -> None:
+        """Drop up to `limit` messages beyond the limits from the head."""
+        dropped: i64 = 0
+        while dropped < limit and self._over():
+            self.let_die(self.ready.first_at_once(), MAXLEN)
+            dropped += 1
+
+    def is_full(self, message: Message) -> bool:
+        """Tell whether `message` would exceed the limits of a queue that rejects."""
+        if not self.rejects:
+            return False
+        settings = self.settings
+        return (0 <= settings.length_max < self.ready.count() + 1) or (
+            0 <= settings.bytes_max < self.bodies_ready + len(message.body)
+        )
+
+    def screen(self, message: Message) -> i64:
+        """Judge a message: DROP a duplicate, REFUSE what has no room, else TAKE it."""
+        if self.staging is not None:
+            return self.staging.screen()
+        if self.queued_keys is not None:
+            return self._screen_queued(self.queued_keys, message)
+        deduplication = self.deduplication
+        if deduplication is None:
+            return self._screen_length(message)
+        now_ms = self.turn.now_ms
+        key = key_of(message, deduplication.header)
+        if key and deduplication.has(key, now_ms):
+            self.deduplicated += 1
+            return DROP
+        verdict = self._screen_length(message)
+        if key and verdict == TAKE:
+            deduplication.note(key, now_ms)
+        return verdict
+
+    def _screen_queued(self, keys: QueuedKeys, message: Message) -> i64:
+        """Judge a message whose like may be in the queue."""
+        key = key_of(message, keys.header)
+        if not key:
+            return self._screen_length(message)
+        if key in keys.sequences:
+            self.deduplicated += 1
+            return DROP
+        if len(keys.sequences) >= DEDUPLICATION_KEYS_MAX:
+            return REFUSE
+        verdict = self._screen_length(message)
+        if verdict == TAKE:
+            # It is published next.
+            keys.note(key, self.next_number(), message.persistent)
+        return verdict
+
+    def _screen_length(self, message: Message) -> i64:
+        """Refuse what exceeds the limits, once all is handed out that can be (behaviour 26)."""
+        if not self.is_full(message):
+            return TAKE
+        self._clear()
+        if not self.is_full(message):
+            return TAKE
+        if self.settings.overflow == REJECT_PUBLISH_DLX:
+            self.turn.dying.append(DeadLetter(self, NEVER_TAKEN, message, MAXLEN))
+        return REFUSE
+
+    def _tidy(self) -> bool:
+        """Expire and drop what must not be handed out; False when that needs another turn."""
+        now_ms = self.turn.now_ms
+        expiry = self.expiry
+        if expiry is not None and expiry.heap and expiry.heap[0][0] < now_ms:
+            # What expires this very moment may still be delivered: a TTL of 0 asks for that.
+            self.expire(now_ms - 1, SLICE_MESSAGES)
+            if expiry.heap and expiry.heap[0][0] < now_ms:
+                return False
+        if self.shrinks:
+            self._shrink()
+        return not self.shrinks
+
+    def _shrink(self) -> None:
+        """Drop a slice of what is too much though nothing was published."""
+        self._drop_head(SLICE_MESSAGES)
+        self.shrinks = self._over()
+
+    # -- consuming --------------------------------------------------------------------------------
+
+    def attach(self, consumer: Consumer, where: str) -> None:
+        """Raises: AccessRefused (403) for a staging queue."""
+        if self.staging is not None:
+            self.staging.refuse_consumer()
+
+    def takes_now(self) -> bool:
+        """Tell whether a message is handed out at once: nothing is before it, and one is ready."""
+        if self.deleted or self.staging is not None or self.waits_for != 0 or not self.consumers:
+            return False
+        self.dispatch(SLICE_MESSAGES)
+        return self.ready.count() == 0 and self.turns.has_ready()
+
+    def hold_until(self, group: i64) -> None:
+        """Hand nothing out before `group` is synced."""
+        self.turn.wait(self, group)
+
+    def synced(self, group: i64) -> None:
+        """Hand out again."""
+        self.mark()
+
+    def dispatch(self, limit: i64) -> bool:
+        """Hand out up to `limit` messages, one to each ready consumer in turn."""
+        if self.staging is not None:
+            return self.staging.dispatch(limit)
+        if self.waits_for != 0:
+            return False
+        if self.special and not self._tidy():
+            waits = self.turn.is_writing_much() or (self.expiry is not None and self.expiry.reads())
+            return not waits
+        if not self.consumers:
+            return False
+        ready = self.ready
+        turns = self.turns
+        retries = self.retries
+        handed: i64 = 0
+        while handed < limit:
+            sequence = ready.first()
+            if sequence == NOTHING:
+                return False
+            if retries is not None and retries.holds_back(sequence):
+                continue
+            consumer = turns.next()
+            if consumer is None:
+                return False
+            message = self.take(sequence)
+            count = self.taken_count
+            consumer.outlet.deliver(consumer, message, sequence, count)
+            if consumer.no_ack:
+                self.delivered_no_ack += 1
+                self._finish(sequence, message)
+            else:
+                self.delivered += 1
+                self._hold(sequence, message, count)
+            if count != 0:
+                self.redelivered += 1
+            handed += 1
+        return ready.first() != NOTHING
+
+    def check_user(self, by: Owner | None) -> None:
+        """Check that a user may use it: a staging queue is one user's alone."""
+        if self.staging is not None:
+            self.staging.check_user(by)
+
+    def get(self, no_ack: bool) -> Message | None:
+        """Take one message for basic.get; `taken_sequence` and `taken_count` go with it.
+
+        Raises: AccessRefused (403) for a staging queue.
+        """
+        if self.staging is not None:
+            self.staging.refuse_consumer()
+        self.turn.changes += 1
+        self.touch()
+        if self.special:
+            # All of it: what is got here must not have expired.
+            self.expire(self.turn.now_ms, self.ready.count())
+            while self.shrinks:
+                self._shrink()
+        sequence = self._first_to_get()
+        if sequence == NOTHING:
+            return None
+        message = self.take(sequence)
+        self.taken_sequence = sequence
+        self.got += 1
+        if no_ack:
+            self._finish(sequence, message)
+        else:
+            self._hold(sequence, message, self.taken_count)
+        if self.taken_count != 0:
+            self.redelivered += 1
+        return message
+
+    def _first_to_get(self) -> i64:
+        """Return the sequence of what is next, alive and due, or NOTHING."""
+        retries = self.retries
+        while True:
+            sequence = self.expiry.first_alive() if self.expiry else self.ready.first_at_once()
+            if sequence == NOTHING or retries is None or not retries.holds_back(sequence):
+                return sequence
+
+    def _hold(self, sequence: i64, message: Message, count: i64) -> None:
+        """Count a message as handed out and not acked; a checkpoint must find persistent ones."""
+        self.unacked_count += 1
+        self.unacked_bytes += message.size
+        if self.recorded and message.persistent:
+            self.out[sequence] = Returned(sequence, message, max(count, 0))
+        elif self.queued_keys is not None:
+            self.queued_keys.handed.add(int(sequence))
+
+    def _finish(self, sequence: i64, message: Message) -> None:
+        """Let go of a message that was acked, or keep it where the queue retains such."""
+        if (sequence & self.turn.event_mask) == 0:
+            self.tell(ACKED, sequence, message)
+        retained = self.retained
+        if retained is None or not retained.wants(message):
+            self.let_go(sequence, message)
+            return
+        if self.queued_keys is not None:
+            self.queued_keys.left(sequence, message)
+        if self.recorded and message.persistent:
+            self.turn.journal.requeue(self.queue_id, sequence, KEPT)
+        retained.keep(sequence, message)
+
+    def rewind(self, timestamp_ms: i64) -> i64:
+        """Put back what is retained and was published at that time or later; return how many.
+
+        It lies at its old places, marked as redelivered.  What has expired stays where it is.
+        """
+        retained = self.retained
+        if retained is None or self.deleted:
+            return 0
+        self.turn.changes += 1
+        taken = retained.take_since(timestamp_ms)
+        for item in taken:
+            if self.recorded and item.message.persistent:
+                self.turn.journal.requeue(self.queue_id, item.sequence, item.count)
+            if self.queued_keys is not None:
+                self.queued_keys.came_back(item.sequence, item.message)
+            self._put_back(item)
+        self.rewound += len(taken)
+        return len(taken)
+
+    def let_go(self, sequence: i64, message: Message) -> None:
+        """Forget a message for good, here and in the journal."""
+        turn = self.turn
+        turn.held_bytes -= message.size
+        turn.held_messages -= 1
+        if self.recorded and message.persistent:
+            turn.journal.ack(self.queue_id, sequence, sequence)
+        if sequence <= self.stored.through:
+            self.stored.forget(sequence)
+        if self.queued_keys is not None:
+            self.queued_keys.left(sequence, message)
+
+    def ack(self, sequence: i64, message: Message) -> None:
+        """Let go of a message that was handed out."""
+        if self.deleted:
+            return
+        self.acked += 1
+        self._take_back(sequence, message)
+        self._finish(sequence, message)
+
+    def _take_back(self, sequence: i64, message: Message) -> None:
+        """Count a message as handed out no more."""
+        self.unacked_count -= 1
+        self.unacked_bytes -= message.size
+        if self.out:
+            self.out.pop(sequence, None)
+        if self.queued_keys is not None:
+            self.queued_keys.handed.discard(int(sequence))
+
+    def reject(self, sequence: i64, message: Message, count: i64) -> None:
+        """Let a message die that its consumer does not want."""
+        if self.deleted:
+            return
+        self._take_back(sequence, message)
+        self._die(sequence, message, max(count, 0), REJECTED)
+
+    def requeue(self, sequence: i64, message: Message, count: i64, failed: bool = False) -> None:
+        """Take a message back at its old place, unless it came back too often (behaviour 63)."""
+        if self.deleted:
+            return
+        self._take_back(sequence, message)
+        count = max(count, 0)
+        limit = self.settings.delivery_limit
+        if 0 <= limit <= count:
+            self._die(sequence, message, count, DELIVERY_LIMIT)
+            return
+        if self.recorded and message.persistent:
+            self.turn.journal.requeue(self.queue_id, sequence, count + 1)
+        if (sequence & self.turn.event_mask) == 0:
+            self.tell(REQUEUED, sequence, message, count + 1)
+        item = Returned(sequence, message, count + 1)
+        delay_ms = self.settings.retry_delay_ms(count + 1, failed)
+        if delay_ms == 0:
+            self._put_back(item)
+            return
+        if self.retries is None:
+            self.retries = Retries(self)
+        self.retries.delay(item, delay_ms)
+
+    def retry(self, item: Returned) -> None:
+        """Let a message wait for a consumer again whose delay is over."""
+        self._put_back(item)
+
+    def _put_back(self, item: Returned) -> None:
+        """Let a message wait again at its old place."""
+        message = item.message
+        self.bytes_ready += message.size
+        self.bodies_ready += len(message.body)
+        self.ready.put(item)
+        if self.special:
+            self.note_deadline(deadline_of(message, self.settings.message_ttl_ms), item.sequence)
+            if not self.rejects and self._over():
+                # Not before all that comes back with it is here: the first of all goes first.
+                self.shrinks = True
+        if not self.listed:
+            self.mark()
+
+    # -- dying ------------------------------------------------------------------------------------
+
+    def _die(self, sequence: i64, message: Message, count: i64, reason: str) -> None:
+        """Let go of a message that left its place, by way of the dead-letter exchange if any."""
+        if (sequence & self.turn.event_mask) == 0:
+            self.tell_death(sequence, message, reason, count)
+        if self.settings.dead_letter_exchange is None:
+            self.let_go(sequence, message)
+            return
+        if self.queued_keys is not None:
+            # Its letter may come back to this queue.
+            self.queued_keys.left(sequence, message)
+        if self.recorded and message.persistent:
+            self.out[sequence] = Returned(sequence, message, count)
+        self.turn.dying.append(DeadLetter(self, sequence, message, reason))
+
+    def buried(self, sequence: i64, message: Message, recorded: bool) -> None:
+        """Forget a message that died; `recorded` tells that the journal knows it left."""
+        if sequence == NEVER_TAKEN:
+            return
+        self.out.pop(sequence, None)
+        if not recorded and not self.deleted:
+            self.let_go(sequence, message)
+            return
+        turn = self.turn
+        turn.held_bytes -= message.size
+        turn.held_messages -= 1
+        if sequence <= self.stored.through:
+            self.stored.forget(sequence)
+
+    def purge(self) -> i64:
+        """Drop what waits, here and in the journal."""
+        if self.staging is not None:
+            self.staging.check_free()
+        self.turn.changes += 1
+        dropped = self.ready_count()
+        self.tell(PURGED, self.next_number(), None)
+        if self.queued_keys is not None:
+            self._forget_keys_of_ready(self.queued_keys)
+        self._let_go_of_ready()
+        self._clear_ready()
+        if self.retries is not None:
+            dropped += self.retries.purge()
+        return dropped
+
+    def _forget_keys_of_ready(self, keys: QueuedKeys) -> None:
+        """Let the keys of what waits come again; those of what is handed out are known on."""
+        for key, number in list(keys.sequences.items()):
+            sequence: i64 = number
+            if sequence not in self.out and number not in keys.handed:
+                keys.forget(key)
+
+    def _clear_ready(self) -> None:
+        """Hold nothing of what waits any more; the journal is told apart."""
+        turn = self.turn
+        turn.held_bytes -= self.bytes_ready
+        turn.held_messages -= self.ready.count()
+        pages = self.ready.pages
+        if pages is not None:
+            turn.held_bytes += pages.away_bytes
+            turn.held_messages += pages.away_count
+        self.bytes_ready = 0
+        self.bodies_ready = 0
+        self.ready.clear()
+
+    def _let_go_of_ready(self) -> None:
+        """Forget what waits, in the journal in as few ranges as there are."""
+        journal = self.turn.journal
+        stored = self.stored
+        for item in self.ready.waiting():
+            sequence = item.sequence
+            if self.recorded:
+                # Those that were never journaled are unknown there, and do no harm.
+                journal.ack(self.queue_id, sequence, sequence)
+            if sequence <= stored.through:
+                stored.forget(sequence)
+        if self.ready.pages is not None:
+            self.ready.pages.let_go()
+
+    def definition(self, vhost: str) -> dict[str, object]:
+        """Return the queue as its journal record holds it."""
+        definition = super().definition(vhost)
+        if self.staging is not None:
+            definition |= self.staging.definition()
+        return definition
+
+    def drop(self) -> None:
+        """Let go of everything; the journal is told by the record of the delete."""
+        self.tell(DELETED, self.next_number(), None)
+        if self.staging is not None and self.vhost is not None:
+            self.vhost.sinks.delist(self)
+        self._clear_ready()
+        self.turn.held_bytes -= self.unacked_bytes
+        self.turn.held_messages -= self.unacked_count
+        if self.retries is not None:
+            self.turn.held_bytes -= self.retries.size
+            self.turn.held_messages -= len(self.retries.parked)
+            self.retries.clear()
+        self.out.clear()
+        self.stored.clear()
+        if self.retained is not None:
+            self.retained.clear()
+        if self.expiry is not None:
+            self.turn.timers.cancel(self.expiry)
+        if self.expiry_of_queue is not None:
+            self.turn.timers.cancel(self.expiry_of_queue)
+
+    # -- checkpoints ------------------------------------------------------------------------------
+
+    def next_number(self) -> i64:
+        """Return the sequence that the next message gets."""
+        return self.ready.next_sequence()
+
+    def live(self) -> list[Returned]:
+        """Return the persistent messages in memory, waiting or handed out, in their order."""
+        live = [item for item in self.ready.waiting() if item.message.persistent]
+        if self.retained is not None:
+            live += self.retained.persistent()
+        if self.out:
+            live += list(self.out.values())
+        if self.out or self.retained is not None:
+            live.sort(key=sequence_of)
+        return live
+
+    def holds(self, sequence: i64) -> bool:
+        """Tell whether a persistent message that `live` named is there still."""
+        if self.ready.has(sequence) or sequence in self.out:
+            return True
+        return self.retained is not None and sequence in self.retained.messages
+
+    def counts(self) -> list[tuple[int, int]]:
+        """Return the sequences of stored messages that came back, and how often they did."""
+        found = super().counts()
+        pages = self.ready.pages
+        if pages is not None:
+            found += [(int(sequence), int(count)) for sequence, count in pages.counts.items()]
+        return found
+
+    def redelivered_definition(self) -> dict[str, object]:
+        """Return what the journal holds of messages that may have been handed out before."""
+        return {"id": int(self.queue_id), "below": int(self.redelivered_below)}
+
+    def restore(self, returned: list[Returned], next_sequence: i64, unclean: bool) -> None:
+        """Start with what the journal held, in the order of the sequences."""
+        refill(self, returned, next_sequence)
+        if unclean:
+            self.redelivered_below = next_sequence
+        self.shrinks = self.bounded and self._over()
+        if self.shrinks:
+            self.mark()
+
+    def restore_retries(self, times: dict[i64, i64]) -> None:
+        """Go on with the delays of what came back before the start; behind `restore`."""
+        if times:
+            self.retries = Retries(self)
+            self.retries.restore(times)
+
+    def restore_pages(self, restored: list[Page], counts: dict[i64, i64]) -> None:
+        """Add what waits on the disk since before the start; `restore` comes after it."""
+        if not restored:
+            return
+        self.ready.pages = restored[0].pages
+        restored[0].pages.restore(restored, counts)
+        self.shrinks = self.bounded and self._over()
+        self.mark()

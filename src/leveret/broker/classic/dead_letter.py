@@ -1,0 +1,362 @@
+"""Dead letters: messages that expired, were rejected, came back too often or had no room.
+
+What dies goes to its queue's dead-letter exchange, changed as RabbitMQ changes it: the headers
+`x-death`, `x-first-death-*` and `x-last-death-*` say where it came from and why.  The hand-over is
+one record of the journal: after a crash a letter is in its old queue or in its new ones.
+
+Source: behaviours 68 to 72.  The `x-death` of a message that this broker did not dead-letter is
+the publisher's own: it is replaced and not read.
+
+Invariants: a letter is in no queue while it dies, but a checkpoint finds it in its queue's `out`;
+with the strategy `at-least-once` it dies until a queue took it.
+
+What the broker does by itself (a message expires, or has no room) is bounded.  A message that a
+client published or rejected may become DEAD_LETTER_COPIES_MAX letters; each copy's address says how
+many are left to it, and a death shares them out among the copies that it makes.  So neither fan-
+outs nor chains of queues pass the limit, however they are made: what counts is the number of
+queues that take a letter, after alternate exchanges, bindings between exchanges and delays.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from leveret.broker.core.timers import Timed
+from leveret.broker.core.turn import Dying
+from leveret.broker.values.copies import blind_copies, carbon_copies
+from leveret.broker.values.letters import COPIES, MEMORY, shared
+from leveret.limits import (
+    DEAD_LETTER_COPIES_MAX,
+    DEAD_LETTER_RETRY_MS,
+    DEATH_KEYS_LISTED_MAX,
+    DEATHS_BYTES_MAX,
+    DEATHS_LISTED_MAX,
+)
+from leveret.message import ALL_LETTERS, Address, Message
+from leveret.wire.buffer import BytesWriter, write_i32_be, write_i64_be
+from leveret.wire.edit import edit_headers, without_property
+from leveret.wire.primitives import write_longstr, write_shortstr
+from leveret.wire.properties import EXPIRATION, property_expiration, property_headers
+from leveret.wire.tables import Timestamp, patch_length
+
+if TYPE_CHECKING:
+    from leveret.broker.classic.classic import ClassicQueue
+
+EXPIRED: Final = "expired"
+REJECTED: Final = "rejected"
+MAXLEN: Final = "maxlen"
+DELIVERY_LIMIT: Final = "delivery_limit"
+
+#: Entries of `x-death` that count as one step of work.
+_DEATHS_PER_STEP: Final = 4
+
+#: The sequence of a letter that its queue never took.
+NEVER_TAKEN: Final = -1
+
+
+@final
+class Death:
+    """One entry of `x-death`: how often messages of this history died in a queue for a reason."""
+
+    def __init__(
+        self,
+        queue: str,
+        reason: str,
+        count: i64,
+        time_seconds: i64,
+        exchange: str,
+        routing_keys: list[str],
+        expiration: str | None,
+    ) -> None:
+        self.queue = queue
+        self.reason = reason
+        self.count: i64 = count
+        self.time_seconds: i64 = time_seconds
+        self.exchange = exchange
+        self.routing_keys = routing_keys
+        self.expiration = expiration
+
+    def size(self) -> i64:
+        """Return about how many bytes the entry takes."""
+        size: i64 = 128 + len(self.queue) + len(self.exchange)
+        for key in self.routing_keys:
+            size += 5 + len(key)
+        return size
+
+    def write(self, w: BytesWriter) -> None:
+        """Append the entry as a table with its type letter and its length."""
+        w.append(0x46)  # F
+        start: i64 = len(w)
+        write_i32_be(w, 0)
+        _number(w, "count", 0x6C, self.count)  # l
+        _text(w, "reason", self.reason)
+        _text(w, "queue", self.queue)
+        _number(w, "time", 0x54, self.time_seconds)  # T
+        _text(w, "exchange", self.exchange)
+        _keys(w, self.routing_keys)
+        if self.expiration is not None:
+            _text(w, "original-expiration", self.expiration)
+        patch_length(w, start, i64(len(w)) - start - 4)
+
+
+def _number(w: BytesWriter, name: str, kind: i64, value: i64) -> None:
+    write_shortstr(w, name)
+    w.append(int(kind))
+    write_i64_be(w, value)
+
+
+def _text(w: BytesWriter, name: str, value: str) -> None:
+    write_shortstr(w, name)
+    w.append(0x53)  # S
+    write_longstr(w, value.encode("utf-8", "surrogateescape"))
+
+
+def _keys(w: BytesWriter, keys: list[str]) -> None:
+    write_shortstr(w, "routing-keys")
+    w.append(0x41)  # A
+    start: i64 = len(w)
+    write_i32_be(w, 0)
+    for key in keys:
+        w.append(0x53)  # S
+        write_longstr(w, key.encode("utf-8", "surrogateescape"))
+    patch_length(w, start, i64(len(w)) - start - 4)
+
+
+def read_deaths(headers: dict[str, object]) -> list[Death]:
+    """Return the entries of an `x-death` that this broker wrote, the newest first."""
+    listed = headers.get("x-death")
+    if not isinstance(listed, list):
+        return []
+    return [_read_death(entry) for entry in listed if isinstance(entry, dict)]
+
+
+def _read_death(entry: dict[str, object]) -> Death:
+    count = entry.get("count")
+    time = entry.get("time")
+    keys = entry.get("routing-keys")
+    expiration = entry.get("original-expiration")
+    return Death(
+        _str(entry.get("queue")),
+        _str(entry.get("reason")),
+        count if isinstance(count, int) else 0,
+        time.seconds if isinstance(time, Timestamp) else 0,
+        _str(entry.get("exchange")),
+        [_str(key) for key in keys] if isinstance(keys, list) else [],
+        _str(expiration) if expiration is not None else None,
+    )
+
+
+def _str(value: object) -> str:
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "surrogateescape")
+    return value if isinstance(value, str) else ""
+
+
+def _listed(deaths: list[Death]) -> list[Death]:
+    """Return the newest of all deaths as far as a letter tells of them, at least one."""
+    keys: i64 = 0
+    size: i64 = 0
+    place: i64 = 0
+    for death in deaths:
+        keys += len(death.routing_keys)
+        size += death.size()
+        if place > 0 and (
+            place == DEATHS_LISTED_MAX or keys > DEATH_KEYS_LISTED_MAX or size > DEATHS_BYTES_MAX
+        ):
+            break
+        place += 1
+    return deaths[:place]
+
+
+def _is_cycle(queue: str, deaths: list[Death]) -> bool:
+    """Tell whether a letter comes back to `queue` without a reject on the way (behaviour 69)."""
+    for death in deaths:
+        if death.reason == REJECTED:
+            return False
+        if death.queue == queue:
+            return True
+    return False
+
+
+@final
+class DeadLetter(Dying):
+    """One message on its way from its queue to a dead-letter exchange."""
+
+    def __init__(self, queue: ClassicQueue, sequence: i64, message: Message, reason: str) -> None:
+        self.queue = queue
+        self.sequence: i64 = sequence
+        self.message = message
+        self.reason = reason
+        self.retry: Retry | None = None
+
+    def bury(self) -> i64:
+        """Hand the letter over; without a dead-letter exchange it goes for good (behaviour 70)."""
+        queue = self.queue
+        vhost = queue.vhost
+        name = queue.settings.dead_letter_exchange
+        exchange = vhost.exchanges.get(name) if vhost is not None and name is not None else None
+        if vhost is None or exchange is None or queue.deleted:
+            if name is None or queue.deleted or not self._wait():
+                queue.buried(self.sequence, self.message, False)
+            return 1
+        letters_left = self._letters_left()
+        if letters_left == 0:
+            self._drop(1, COPIES)
+            queue.buried(self.sequence, self.message, False)
+            return 1
+        deaths, keys = self._history()
+        properties = self._properties(deaths)
+        if queue.settings.dead_letter_routing_key is not None:
+            keys = [queue.settings.dead_letter_routing_key]
+        else:
+            keys = keys + blind_copies(self.message.address)
+        routing = vhost.route_copies(exchange, keys[0], keys[1:], properties)
+        matched = routing.queues
+        targets = [target for target in matched if not _is_cycle(target.name, deaths)]
+        most: i64 = len(targets)
+        if letters_left != ALL_LETTERS:
+            most = 1 if queue.turn.overfull else letters_left
+        letter = self._letter(properties, exchange.name, shared(letters_left, len(targets)))
+        full = [target for target in targets if target.screens and target.is_full(letter)]
+        if (not matched or full) and self._wait():
+            return 1 + routing.matched
+        if len(targets) > most:
+            self._drop(len(targets) - most, MEMORY if queue.turn.overfull else COPIES)
+            targets = targets[:most]
+        vhost.move(queue, self.sequence, self.message, letter, targets)
+        # It takes as long again to read and write some of what tells of its deaths.
+        return 1 + routing.matched + len(targets) + len(deaths) // _DEATHS_PER_STEP
+
+    def _letters_left(self) -> i64:
+        """Return how many copies the broker may still make by itself; ALL_LETTERS: any number.
+
+        Who rejects a message pays for what comes of it, as its publisher did.
+        """
+        if self.reason == REJECTED:
+            return ALL_LETTERS
+        left = self.message.address.letters_left
+        return DEAD_LETTER_COPIES_MAX if left == ALL_LETTERS else left
+
+    def _drop(self, count: i64, reason: str) -> None:
+        """Count copies that are not made, and tell of them."""
+        queue = self.queue
+        dropped = queue.turn.letters_dropped
+        if reason == MEMORY:
+            dropped.memory += count
+        else:
+            dropped.copies += count
+        dropped.vhost = queue.vhost.name if queue.vhost is not None else ""
+        dropped.queue = queue.name
+        if (self.sequence & queue.turn.event_mask) == 0:
+            queue.tell_drop(self.sequence, self.message, reason, count)
+
+    def letter_to(self, exchange: str) -> Message:
+        """Return the message as it goes to an exchange that its queue's settings do not name."""
+        deaths, _ = self._history()
+        return self._letter(self._properties(deaths), exchange, ALL_LETTERS)
+
+    def _wait(self) -> bool:
+        """With `at-least-once` try again later, and say so."""
+        if not self.queue.settings.at_least_once or self.sequence == NEVER_TAKEN:
+            return False
+        if self.retry is None:
+            self.retry = Retry(self)
+        turn = self.queue.turn
+        turn.timers.set(self.retry, turn.now_ms + DEAD_LETTER_RETRY_MS)
+        return True
+
+    def died_in(self) -> str:
+        """Return the queue as the letter tells it; none for what was staged and went nowhere."""
+        return "" if self.queue.hidden else self.queue.name
+
+    def _history(self) -> tuple[list[Death], list[str]]:
+        """Return all deaths with this one, the newest first, and the message's routing keys."""
+        message = self.message
+        headers = property_headers(message.properties) or {}
+        keys = [message.address.routing_key.decode("utf-8", "surrogateescape")]
+        keys += carbon_copies(headers)
+        deaths = read_deaths(headers) if message.died else []
+        death = Death(
+            self.died_in(),
+            self.reason,
+            1,
+            self.queue.turn.now_ms // 1000,
+            message.address.exchange.decode("utf-8", "surrogateescape"),
+            keys,
+            property_expiration(message.properties),
+        )
+        for place, older in enumerate(deaths):
+            if older.queue == death.queue and older.reason == death.reason:
+                older.count += 1
+                del deaths[place]
+                death = older
+                break
+        return _listed([death, *deaths]), keys
+
+    def _properties(self, deaths: list[Death]) -> bytes:
+        """Return the message's properties as it goes to the dead-letter exchange."""
+        message = self.message
+        source = message.address.exchange.decode("utf-8", "surrogateescape")
+        drop = [
+            b"x-death",
+            b"x-last-death-reason",
+            b"x-last-death-queue",
+            b"x-last-death-exchange",
+        ]
+        w = BytesWriter()
+        if not message.died:
+            drop += [b"x-first-death-reason", b"x-first-death-queue", b"x-first-death-exchange"]
+            _write_end(w, "first", self.reason, self.died_in(), source)
+        _write_end(w, "last", self.reason, self.died_in(), source)
+        write_shortstr(w, "x-death")
+        w.append(0x41)  # A
+        start: i64 = len(w)
+        write_i32_be(w, 0)
+        for death in deaths:
+            death.write(w)
+        patch_length(w, start, i64(len(w)) - start - 4)
+        if self.queue.settings.dead_letter_routing_key is not None:
+            drop.append(b"CC")
+        properties = edit_headers(message.properties, drop, {}, w.getvalue())
+        return without_property(properties, EXPIRATION)
+
+    def _letter(self, properties: bytes, exchange: str, letters_left: i64) -> Message:
+        """Return the message as it goes to the dead-letter exchange."""
+        message = self.message
+        routing_key = message.address.routing_key
+        blind = message.address.blind
+        own_key = self.queue.settings.dead_letter_routing_key
+        if own_key is not None:
+            routing_key = own_key.encode("utf-8", "surrogateescape")
+            blind = b""
+        name = exchange.encode("utf-8", "surrogateescape")
+        return Message(
+            Address(name, routing_key, blind, letters_left),
+            properties,
+            message.body,
+            self.queue.turn.now_ms,
+            message.persistent,
+            True,
+        )
+
+
+def _write_end(w: BytesWriter, which: str, reason: str, queue: str, exchange: str) -> None:
+    """Append the three headers of the first or the last death."""
+    _text(w, f"x-{which}-death-reason", reason)
+    _text(w, f"x-{which}-death-queue", queue)
+    _text(w, f"x-{which}-death-exchange", exchange)
+
+
+@final
+class Retry(Timed):
+    """A letter that no queue took yet, with the strategy `at-least-once`."""
+
+    def __init__(self, letter: DeadLetter) -> None:
+        super().__init__()
+        self.letter = letter
+
+    def due(self, now_ms: i64) -> None:
+        """Try again when this turn's deliveries are done."""
+        self.letter.queue.turn.dying.append(self.letter)

@@ -1,0 +1,184 @@
+"""When messages and queues expire.
+
+A message's deadline follows from the message and its queue alone: the time it was taken plus the
+lesser of the queue's TTL and its own.  So nothing about it is stored, and a requeued or recovered
+message expires when it would have (behaviours 49 and 66).
+
+A page on the disk is read when the first message in it is due; until it is there nothing else
+expires, so that what was due first dies first, and no more than a page is read at a time.
+
+Invariants: the heap holds the deadline of every message that waits in memory and has one, and of
+each page on the disk the first; entries of messages that wait no more are passed by, and sorted out
+when they are the most.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from leveret.broker.backlog.source import NOTHING
+from leveret.broker.classic.dead_letter import EXPIRED
+from leveret.broker.core.timers import NO_DEADLINE, Timed
+from leveret.broker.values.expiration import expiration_ms
+from leveret.chunk import NEVER
+from leveret.limits import SLICE_MESSAGES
+
+if TYPE_CHECKING:
+    from leveret.broker.classic.classic import ClassicQueue
+    from leveret.broker.queue.queue import Queue
+    from leveret.message import Message
+
+#: The flag of the property `expiration` in the first byte of the property flags.
+EXPIRATION_FLAG: Final = 0x01
+
+#: Entries of the heap beyond twice what waits that are worth sorting out.
+_SORT_OUT_AT: Final = 1024
+
+
+def deadline_of(message: Message, queue_ttl_ms: i64) -> i64:
+    """Return when `message` expires in a queue of that TTL, in ms; NO_DEADLINE if it never does."""
+    ttl = queue_ttl_ms
+    if message.properties[0] & EXPIRATION_FLAG:
+        own = expiration_ms(message.properties)
+        if own >= 0:
+            ttl = own if ttl < 0 else min(ttl, own)
+    return NO_DEADLINE if ttl < 0 else message.timestamp_ms + ttl
+
+
+def own_expiry(message: Message) -> i64:
+    """Return when a message expires by its own expiration, in ms; NEVER without one."""
+    if message.properties[0] & EXPIRATION_FLAG == 0:
+        return NEVER
+    deadline = deadline_of(message, -1)
+    return NEVER if deadline == NO_DEADLINE else deadline
+
+
+@final
+class Expiry(Timed):
+    """The deadlines of a queue's messages."""
+
+    def __init__(self, queue: ClassicQueue) -> None:
+        super().__init__()
+        self.queue = queue
+        #: Deadlines, each with twice the sequence of a page's begin, or that of a message plus one.
+        self.heap: list[tuple[int, int]] = []
+
+    def add(self, deadline_ms: i64, sequence: i64) -> None:
+        """Have the message of that sequence expire; below 0 it is where a page begins."""
+        key: i64 = -2 * sequence if sequence < 0 else 2 * sequence + 1
+        heapq.heappush(self.heap, (int(deadline_ms), int(key)))
+        ready = self.queue.ready
+        size: i64 = len(self.heap)
+        if size > _SORT_OUT_AT and size > 2 * (ready.memory_count() + ready.page_count()):
+            self.heap = [
+                entry for entry in self.heap if entry[1] & 1 == 0 or ready.has(entry[1] >> 1)
+            ]
+            heapq.heapify(self.heap)
+        self.arm()
+
+    def rebuild(self) -> None:
+        """Start afresh from what waits, because the queue's TTL changed."""
+        ttl = self.queue.settings.message_ttl_ms
+        heap: list[tuple[int, int]] = []
+        for item in self.queue.ready.waiting():
+            deadline = deadline_of(item.message, ttl)
+            if deadline != NO_DEADLINE:
+                heap.append((int(deadline), 2 * int(item.sequence) + 1))
+        self.heap = heap
+        pages = self.queue.ready.pages
+        if pages is not None:
+            for page in pages.away():
+                pages.note_deadline(page)
+        heapq.heapify(self.heap)
+        self.arm()
+
+    def arm(self) -> None:
+        """Have the timer come at the first deadline, or not while a page is read for it."""
+        timers = self.queue.turn.timers
+        if self.heap and not self.reads():
+            timers.set(self, self.heap[0][0])
+        else:
+            timers.cancel(self)
+
+    def reads(self) -> bool:
+        """Tell whether a page is on its way from the disk, which `arm` is called behind."""
+        if not self.heap or self.heap[0][1] & 1:
+            return False
+        pages = self.queue.ready.pages
+        page = pages.page_at(self.heap[0][1] >> 1) if pages is not None else None
+        return page is not None and page.wanted and page.window is None
+
+    def pop(self) -> i64:
+        """Take the first deadline off and return its message's sequence, which may be gone.
+
+        NOTHING stands for a page: it is had read, and its deadline stays until it is there.
+        """
+        key: i64 = self.heap[0][1]
+        if key & 1 == 0:
+            pages = self.queue.ready.pages
+            if pages is not None and pages.fetch(key >> 1):
+                return NOTHING
+        heapq.heappop(self.heap)
+        return key >> 1 if key & 1 else NOTHING
+
+    def first_alive(self) -> i64:
+        """Return the first sequence whose message has not expired; those before it die.
+
+        What came from the disk only now may have been due for long.
+        """
+        queue = self.queue
+        ttl = queue.settings.message_ttl_ms
+        while True:
+            sequence = queue.ready.first_at_once()
+            returned = queue.ready.look(sequence) if sequence != NOTHING else None
+            if returned is None:
+                return sequence
+            deadline = deadline_of(returned.message, ttl)
+            if deadline == NO_DEADLINE or deadline > queue.turn.now_ms:
+                return sequence
+            queue.let_die(sequence, EXPIRED)
+
+    def due(self, now_ms: i64) -> None:
+        """Let a slice of what is due expire."""
+        queue = self.queue
+        queue.expire(now_ms, SLICE_MESSAGES)
+        if queue.consumers:
+            # They may wait for what is behind it.
+            queue.mark()
+
+
+@final
+class QueueExpiry(Timed):
+    """The end of a queue that nobody uses for `x-expires`; it does not dead-letter."""
+
+    def __init__(self, queue: Queue, expires_ms: i64) -> None:
+        super().__init__()
+        self.queue = queue
+        self.expires_ms: i64 = expires_ms
+        self.touched_ms: i64 = queue.turn.now_ms
+        self.arm()
+
+    def touch(self) -> None:
+        """Begin to count again: the queue was used."""
+        self.touched_ms = self.queue.turn.now_ms
+        if self.deadline_ms == NO_DEADLINE:
+            self.arm()
+
+    def arm(self) -> None:
+        """Have the timer come when the queue might be due."""
+        self.queue.turn.timers.set(self, self.touched_ms + self.expires_ms)
+
+    def due(self, now_ms: i64) -> None:
+        """Delete the queue, unless it was used since; with consumers the last one's end counts."""
+        queue = self.queue
+        if queue.consumers or queue.deleted or queue.kept:
+            return
+        turn = queue.turn
+        if now_ms < self.touched_ms + self.expires_ms or turn.timed_steps <= 0:
+            self.arm()
+        elif queue.vhost is not None:
+            turn.timed_steps -= 1 + len(queue.bindings) + queue.ready_count()
+            queue.vhost.drop_queue(queue)

@@ -1,0 +1,147 @@
+"""Delayed retry: messages that came back to their queue and wait before they go out again.
+
+A queue with `x-delayed-retry-type` delays what comes back: `failed` what basic.reject gives back or
+a channel leaves behind that ends, `returned` what basic.nack or basic.recover gives back, `all`
+both.  The delay grows with the number of returns: so many times `x-delayed-retry-min`, but not more
+than `x-delayed-retry-max`.  A message that would expire before is not kept beyond that.
+
+What waits here lies in memory, in the queue's `out` for a checkpoint, and in the journal as one
+that came back, with a record that says when it is due.  After a restart such a message may lie in
+a chunk: it is ready then, and parked when its turn comes.
+
+Source: RabbitMQ 4.3's quorum queues, for the names and for the formula.
+
+Invariant: a message is parked or ready, never both; the heap holds the due time of every message
+that is parked or to be parked.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import TYPE_CHECKING, final
+
+from mypy_extensions import i64
+
+from leveret.broker.backlog.source import Returned
+from leveret.broker.classic.expiry import deadline_of
+from leveret.broker.core.timers import NO_DEADLINE, Timed
+
+if TYPE_CHECKING:
+    from leveret.broker.classic.classic import ClassicQueue
+
+
+@final
+class Retries(Timed):
+    """The messages of one queue that wait for their next try."""
+
+    def __init__(self, queue: ClassicQueue) -> None:
+        super().__init__()
+        self.queue = queue
+        #: When each is due that waits here, or that is to wait once its turn comes.
+        self.times: dict[i64, i64] = {}
+        self.parked: dict[i64, Returned] = {}
+        #: Bytes of bodies and properties that wait here.
+        self.size: i64 = 0
+        self._heap: list[tuple[int, int]] = []
+
+    def delay(self, item: Returned, delay_ms: i64) -> None:
+        """Keep a message that came back for so long, and journal until when."""
+        queue = self.queue
+        due_ms: i64 = queue.turn.now_ms + delay_ms
+        deadline = deadline_of(item.message, queue.settings.message_ttl_ms)
+        if deadline != NO_DEADLINE:
+            # What expires does so on time: it comes back for that.
+            due_ms = min(due_ms, deadline + 1)
+        if queue.recorded and item.message.persistent:
+            queue.turn.journal.define("retry", self._definition(item.sequence, due_ms))
+        self._note(item.sequence, due_ms)
+        self._park(item)
+
+    def _note(self, sequence: i64, due_ms: i64) -> None:
+        self.times[sequence] = due_ms
+        heapq.heappush(self._heap, (int(due_ms), int(sequence)))
+        self._arm()
+
+    def _park(self, item: Returned) -> None:
+        self.parked[item.sequence] = item
+        self.size += item.message.size
+        queue = self.queue
+        if queue.recorded and item.message.persistent:
+            queue.out[item.sequence] = item
+
+    def holds_back(self, sequence: i64) -> bool:
+        """Tell whether the message that is next is not due; it is parked then."""
+        if sequence not in self.times:
+            return False
+        queue = self.queue
+        message = queue.ready.take(sequence)
+        queue.bytes_ready -= message.size
+        queue.bodies_ready -= len(message.body)
+        self._park(Returned(sequence, message, max(queue.ready.taken_count, 1)))
+        return True
+
+    def _arm(self) -> None:
+        """Have the timer come when the first is due."""
+        if self._heap:
+            self.queue.turn.timers.set(self, self._heap[0][0])
+        else:
+            self.queue.turn.timers.cancel(self)
+
+    def due(self, now_ms: i64) -> None:
+        """Let a slice of what is due come back."""
+        released: i64 = 0
+        while self._heap and self._heap[0][0] <= now_ms and released < self.queue.turn.timed_steps:
+            due_ms, number = heapq.heappop(self._heap)
+            sequence: i64 = number
+            if self.times.get(sequence, NO_DEADLINE) != due_ms:
+                continue
+            item = self._forget(sequence)
+            if item is not None:
+                released += 1
+                self.queue.retry(item)
+        self.queue.turn.timed_steps -= released
+        self._arm()
+
+    def _forget(self, sequence: i64) -> Returned | None:
+        """Keep a message no more; None where it was not parked."""
+        del self.times[sequence]
+        item = self.parked.pop(sequence, None)
+        if item is not None:
+            self.size -= item.message.size
+            self.queue.out.pop(sequence, None)
+        return item
+
+    def purge(self) -> i64:
+        """Let go of all that is parked; return how many that were."""
+        items = list(self.parked.values())
+        self.clear()
+        for item in items:
+            self.queue.out.pop(item.sequence, None)
+            self.queue.let_go(item.sequence, item.message)
+        return len(items)
+
+    def clear(self) -> None:
+        """Forget all, because the queue is deleted or purged."""
+        self.times.clear()
+        self.parked.clear()
+        self._heap.clear()
+        self.size = 0
+        self._arm()
+
+    # -- checkpoints ------------------------------------------------------------------------------
+
+    def _definition(self, sequence: i64, due_ms: i64) -> dict[str, object]:
+        queue_id = int(self.queue.queue_id)
+        return {"id": queue_id, "sequence": int(sequence), "due_ms": int(due_ms)}
+
+    def definitions(self) -> list[dict[str, object]]:
+        """Return what a checkpoint holds of the due times."""
+        return [self._definition(sequence, due_ms) for sequence, due_ms in self.times.items()]
+
+    def restore(self, times: dict[i64, i64]) -> None:
+        """Start with the due times that the journal held; what is due by now is ready."""
+        queue = self.queue
+        for sequence, due_ms in times.items():
+            there = queue.ready.has(sequence) or queue.stored.holds(sequence)
+            if there and due_ms > queue.turn.now_ms:
+                self._note(sequence, due_ms)

@@ -1,0 +1,155 @@
+"""Who owns what clients make by use: sinks, the names of publishers, stored offsets of streams.
+
+Nobody declares such a thing: it is there from the first commit, publish or store on, and who did
+that owns it.  Only its owner changes it from then on; an administrator may remove it or give it to
+another user.  The owner may offer it to another user, who owns it once he has said that he takes
+it: a name that has seen the highest number there is would drop all that he sends, and many names
+would fill his quota.  An offer is not recorded; a restart forgets it.
+
+A user is more than a name: one who was deleted and one of the same name made later are two owners,
+told apart by a number (`User.number`), so that nobody comes into what was another's by his name.
+
+What was recorded without an owner, by an earlier release or by who operates the broker, has None;
+the first who may use it takes it.
+
+Invariant: an owner is judged by name and number, never by the name alone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from leveret.errors import AccessRefused, PreconditionFailed
+
+if TYPE_CHECKING:
+    from leveret.broker.core.turn import Turn
+
+#: The limits of a user that bound how many of these things he has: see `Quota`.
+MAX_SINKS: Final = "max-sinks"
+MAX_PUBLISHERS: Final = "max-publishers"
+MAX_STREAM_CONSUMERS: Final = "max-stream-consumers"
+
+
+@final
+class Owner:
+    """A user as an owner: his name, and his number among all users that ever were."""
+
+    def __init__(self, name: str, number: i64) -> None:
+        self.name: Final = name
+        self.number: Final[i64] = number
+        #: What tells him from all others, for counts.
+        self.key: Final = f"{int(number)}:{name}"
+
+    def is_same(self, other: Owner | None) -> bool:
+        """Tell whether both are one user."""
+        return other is not None and self.number == other.number and self.name == other.name
+
+
+def owner_fields(owner: Owner | None) -> dict[str, object]:
+    """Return what a record tells of an owner: nothing of none."""
+    if owner is None:
+        return {}
+    return {"owner": owner.name, "owner_number": int(owner.number)}
+
+
+def recorded_owner(definition: dict[str, object]) -> Owner | None:
+    """Return the owner that a record tells; None where it tells none.
+
+    Users of earlier releases have the number 0, and so have the owners that these recorded.
+    """
+    name = definition.get("owner")
+    if isinstance(name, bytes):
+        name = name.decode("utf-8", "surrogateescape")
+    if not isinstance(name, str) or not name:
+        return None
+    number = definition.get("owner_number")
+    return Owner(name, number if isinstance(number, int) else 0)
+
+
+def key_of(owner: Owner | None) -> str:
+    """Return what an owner is counted under; empty for none."""
+    return "" if owner is None else owner.key
+
+
+def is_free_for(owner: Owner | None, by: Owner | None) -> bool:
+    """Tell whether `by` owns a thing of `owner`, or may take it because nobody does."""
+    return owner is None or owner.is_same(by)
+
+
+def check_owned(owner: Owner | None, by: Owner | None, label: str, command: str) -> None:
+    """Check that a thing is `by`'s, or nobody's.
+
+    `label` names the thing and its kind, `command` what hands it over.  The owner is not named: who
+    may do nothing with the thing does not learn whose it is.
+
+    Raises: AccessRefused (403).
+    """
+    if not is_free_for(owner, by):
+        raise AccessRefused(foreign(label, command))
+
+
+def foreign(label: str, command: str) -> str:
+    """Return what is said of a thing to who does not own it."""
+    return (
+        f"{label} belongs to another user; its owner or an administrator can hand it over "
+        f"(leveret ctl {command})"
+    )
+
+
+@final
+class Quota:
+    """How many things of a kind each owner has in one place, and how many he may have.
+
+    A quota refuses what is new, and nothing that is there.  It is a part of what the place holds in
+    all, so that no user can fill it.
+    """
+
+    def __init__(self, turn: Turn, limit: str, most: int) -> None:
+        self.turn = turn
+        #: The user limit that stands for `most` where it is set; a negative one is none.
+        self.limit: Final = limit
+        self.most: Final = most
+        self.counts: dict[str, int] = {}
+
+    def add(self, owner: Owner | None) -> None:
+        """Count one more."""
+        key = key_of(owner)
+        self.counts[key] = self.counts.get(key, 0) + 1
+
+    def remove(self, owner: Owner | None) -> None:
+        """Count one less."""
+        key = key_of(owner)
+        left = self.counts.get(key, 0) - 1
+        if left > 0:
+            self.counts[key] = left
+        else:
+            self.counts.pop(key, None)
+
+    def clear(self) -> None:
+        """Count nothing any more."""
+        self.counts.clear()
+
+    def most_of(self, owner: Owner) -> int:
+        """Return how many a user may have; negative for no limit but that of the place."""
+        limits = self.turn.user_limits.get(owner.name)
+        return self.most if limits is None else limits.get(self.limit, self.most)
+
+    def has_room(self, owner: Owner | None, count: int = 1) -> bool:
+        """Tell whether a user may have so many more."""
+        if owner is None or count == 0:
+            return True
+        most = self.most_of(owner)
+        return most < 0 or self.counts.get(owner.key, 0) + count <= most
+
+    def check(self, owner: Owner | None, things: str, remedy: str, count: int = 1) -> None:
+        """Check that a user may have so many more of some `things`.
+
+        Raises: PreconditionFailed (406).
+        """
+        if owner is not None and not self.has_room(owner, count):
+            raise PreconditionFailed(
+                f"user '{owner.name}' may have {self.most_of(owner)} {things} and has them: "
+                f"{remedy}, or have his limit {self.limit} raised"
+            )

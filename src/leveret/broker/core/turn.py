@@ -1,0 +1,457 @@
+"""One turn of the broker: what the core noted while it handled a batch of input.
+
+The core does no I/O.  While it works it notes which queues have something to hand out, which
+connections have output (*wake*), what it waits to be synced for, which chunks it must read, and
+whether a long loop has to go on (*resume*).  The shell looks at the notes once per batch, never
+once per message.
+
+Invariants: an object is listed at most once in each list; nothing here calls into a shell.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64, mypyc_attr
+
+from leveret.broker.core.timers import NO_DEADLINE, Timers
+from leveret.broker.stream.cache import StreamCache
+from leveret.broker.values.letters import LettersDropped
+from leveret.limits import (
+    CHUNK_BYTES_MAX,
+    LETTER_STEPS_PER_TURN,
+    LETTERS_WAITING_MAX,
+    PUBLISHER_EXPIRY_MS,
+    SLICE_MESSAGES,
+    SPILL_BYTES_MAX,
+    TIMED_STEPS_PER_TURN,
+    TIMERS_PER_TURN,
+    UNSYNCED_BYTES_MAX,
+)
+from leveret.store.damage import DamageCounts
+from leveret.store.io_counts import IoCounts
+from leveret.store.segments import SegmentNumbers
+from leveret.store.spill import Spill, SpillBatch
+
+if TYPE_CHECKING:
+    from leveret.broker.core.ownership import Owner
+    from leveret.broker.node.events import Events
+    from leveret.store.journal import Journal
+    from leveret.store.segments import ChunkRef
+
+
+#: No sequence has these bits all zero: they begin at 1.
+NO_EVENTS: Final = 0x7FFF_FFFF_FFFF_FFFF
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class SyncWaiter:
+    """Something that goes on when a group of the journal is synced."""
+
+    def __init__(self) -> None:
+        #: The group it waits for; 0 when it waits for none.
+        self.waits_for: i64 = 0
+
+    def synced(self, group: i64) -> None:
+        """Go on: every group up to `group` is synced."""
+        raise RuntimeError("a sync waiter says how it goes on")
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class SpillWaiter(SyncWaiter):
+    """Something that goes on when chunks were written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits_for_spill = False
+
+    def spilled(self) -> None:
+        """Go on."""
+        raise RuntimeError("who waits for chunks says how it goes on")
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Link(SpillWaiter):
+    """One client connection as the broker sees it: the owner of exclusive queues, with output."""
+
+    def __init__(self, turn: Turn, name: str) -> None:
+        super().__init__()
+        self.turn = turn
+        self.name = name
+        #: Who logged in, and the vhost that was entered; empty before.
+        self.user = ""
+        self.vhost_name = ""
+        #: The user as the owner of what he makes in the vhost; None before it is entered.
+        self.as_owner: Owner | None = None
+        #: False while the peer does not read: its consumers get nothing more until it does.
+        self.writable = True
+        self.woken = False
+
+    def wake(self) -> None:
+        """Note that the shell must look at this connection after the batch."""
+        if not self.woken:
+            self.woken = True
+            self.turn.woken.append(self)
+
+    def alarm(self, blocked: bool, reason: str) -> None:
+        """Hear that publishers are (no longer) blocked, and why."""
+        raise RuntimeError("a link says what an alarm means to it")
+
+    def channel_count(self) -> i64:
+        """Return how many channels are open."""
+        raise RuntimeError("a link counts its channels")
+
+    def access_changed(self) -> None:
+        """Hear that what the user may do has changed."""
+        raise RuntimeError("a link knows what its user may do")
+
+    def force(self, text: str) -> None:
+        """End the connection because the operator or the broker wants it (320)."""
+        raise RuntimeError("a link says how it ends")
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Dispatcher(SyncWaiter):
+    """Something that hands messages to consumers: a queue or a stream."""
+
+    def __init__(self, turn: Turn) -> None:
+        super().__init__()
+        self.turn = turn
+        self.listed = False
+
+    def mark(self) -> None:
+        """Note that there may be something to hand out."""
+        if not self.listed:
+            self.listed = True
+            self.turn.dispatchers.append(self)
+
+    def hand_out(self) -> None:
+        """Hand out what the requests before this one allow, a slice at most.
+
+        Requests that come in one read must find what they would find if they came one by one.
+        """
+        if self.listed:
+            self.dispatch(SLICE_MESSAGES)
+
+    def dispatch(self, limit: i64) -> bool:
+        """Hand out at most `limit` messages; tell whether more could be handed out at once."""
+        raise RuntimeError("a dispatcher says what it hands out")
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class ChunkWanted:
+    """A request to the shell: read a stored chunk and call `arrived` with its bytes."""
+
+    def __init__(self, ref: ChunkRef) -> None:
+        self.ref = ref
+
+    def arrived(self, data: bytes) -> None:
+        """Go on with the chunk's bytes, fewer than asked for where the file ends early."""
+        raise RuntimeError("a wanted chunk says what to do with its bytes")
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class ChunkReader:
+    """Reads a stored chunk at once, for the few who cannot wait for it."""
+
+    def read(self, ref: ChunkRef) -> bytes:
+        """Return the chunk's bytes, fewer than asked for where they cannot be read."""
+        return b""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Cancellable:
+    """A consumer as far as it can be ended by the broker."""
+
+    def cancel(self) -> None:
+        """Tell the consumer's client that it ended."""
+        raise RuntimeError("a consumer tells its client")
+
+
+@final
+class Cancels(SyncWaiter):
+    """Consumers whose queue was deleted, until the deletion is durable.
+
+    Who asked for it tells them right after its reply; else they are told when the sync is done.
+    """
+
+    def __init__(self, cancelled: list[Cancellable]) -> None:
+        super().__init__()
+        self.cancelled = cancelled
+
+    def synced(self, group: i64) -> None:
+        """Tell them, unless they were told."""
+        self.tell()
+
+    def tell(self) -> None:
+        """Tell each of them, once."""
+        cancelled = self.cancelled
+        self.cancelled = []
+        for consumer in cancelled:
+            consumer.cancel()
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Dying:
+    """A message that left its queue and may go on to a dead-letter exchange."""
+
+    def bury(self) -> i64:
+        """Hand the message over, or let it go; return how many steps of work that was."""
+        raise RuntimeError("what dies says where it goes")
+
+
+@final
+class Damaged:
+    """A stored chunk that did not check when it was read: its bytes, fewer where some are missing.
+
+    `what` says what is lost by it, `records` how many messages that are.
+    """
+
+    def __init__(self, ref: ChunkRef, data: bytes, what: str, records: i64) -> None:
+        self.ref: Final = ref
+        self.data: Final = data
+        self.what: Final = what
+        self.records: Final[i64] = records
+
+
+class Turn:
+    """The notes of one turn and what every part of the core shares: journal, time, memory."""
+
+    #: How many of `burying` are done.
+    buried: i64 = 0
+    #: Steps that are left in this turn for dead letters, and for what deadlines bring.
+    letter_steps: i64 = LETTER_STEPS_PER_TURN
+    timed_steps: i64 = TIMED_STEPS_PER_TURN
+    #: True while messages hold far more memory than they may.
+    overfull: bool = False
+    #: True while the disk is nearly full: what can wait is not written.
+    disk_short: bool = False
+
+    def __init__(self, journal: Journal) -> None:
+        self.journal = journal
+        #: What the journal has cost the disk since the start.
+        self.io = IoCounts()
+        #: Wall time in ms, set by the shell once per batch; it never goes back or jumps.
+        self.now_ms: i64 = 0
+        #: How many changes of the state that clients share began, published messages apart, which
+        #: their connections count.  Who changes it counts before the first step: so one who meets
+        #: an exception that nobody expected knows whether anything may be half done.
+        self.changes: i64 = 0
+        self.dispatchers: list[Dispatcher] = []
+        self.woken: list[Link] = []
+        self.waiters: list[SyncWaiter] = []
+        self.wanted: list[ChunkWanted] = []
+        self.reader = ChunkReader()
+        #: Where queues put what their memory has no room for.
+        self.spill = Spill(SegmentNumbers(1))
+        self.spill_waiters: list[SpillWaiter] = []
+        #: Memory that the waiting messages of one queue may fill; below 0 there is no limit.
+        self.window_bytes: i64 = -1
+        #: It is looked at after each so many messages (a power of 2, less 1); pages are so large.
+        self.window_mask: i64 = 63
+        self.page_bytes: i64 = CHUNK_BYTES_MAX
+        #: Consumers whose queue was deleted and who were not told yet; and the group that holds the
+        #: record of a deletion among them: what is not durable is not told.
+        self.cancelled: list[Cancellable] = []
+        self.cancelled_group: i64 = 0
+        #: Deadlines, in the time of `now_ms`.
+        self.timers = Timers()
+        #: Who notes what happens to messages, and which bits of a sequence are zero where it does.
+        self.events: Events | None = None
+        self.event_mask: i64 = NO_EVENTS
+        #: Messages to be dead-lettered when the batch's deliveries are done, and those of them
+        #: whose turn has come, from `buried` on.
+        self.dying: list[Dying] = []
+        self.burying: list[Dying] = []
+        self.letters_dropped = LettersDropped()
+        #: Chunks that were found damaged, for the shell to report and to keep a copy of.
+        self.damaged: list[Damaged] = []
+        #: All damage that was found since the start.
+        self.damage = DamageCounts()
+        #: True when a long loop has more to do in the next turn.
+        self.resume = False
+        #: The group whose sync the reply to the method at hand must wait for; 0 for none.
+        self.reply_group: i64 = 0
+        #: The shortest `x-consumer-timeout` that any queue ever had, in ms; 0 for none.
+        self.consumer_timeout_ms_min: i64 = 0
+        #: The limits of each user that has any (`Users.limits`).
+        self.user_limits: dict[str, dict[str, int]] = {}
+        #: How long a publisher may be idle before its numbers are forgotten.
+        self.publisher_expiry_ms: i64 = PUBLISHER_EXPIRY_MS
+        #: Bytes and number of the messages held in memory, each counted once per queue.
+        self.held_bytes: i64 = 0
+        self.held_messages: i64 = 0
+        #: Bytes of contents that are not complete and of transactions that are not committed.
+        self.assembling_bytes: i64 = 0
+        #: Bytes that streams hold in memory because no chunk has them yet.
+        self.unchunked_bytes: i64 = 0
+        #: What streams hold in memory though chunks have it.
+        self.stream_cache = StreamCache(self)
+
+    def follow(self, events: Events | None) -> None:
+        """Have events noted from now on, or none."""
+        self.events = events
+        self.event_mask = NO_EVENTS if events is None else events.mask
+
+    def wait(self, waiter: SyncWaiter, group: i64) -> None:
+        """Have `waiter` called when `group` is synced."""
+        if waiter.waits_for == 0:
+            waiter.waits_for = group
+            self.waiters.append(waiter)
+
+    def limit_acks(self, timeout_ms: i64) -> None:
+        """Note that a queue limits how long its deliveries may stay unacked."""
+        if timeout_ms > 0 and (
+            self.consumer_timeout_ms_min == 0 or timeout_ms < self.consumer_timeout_ms_min
+        ):
+            self.consumer_timeout_ms_min = timeout_ms
+
+    def recorded(self) -> None:
+        """Note that the method at hand wrote a record which its reply must wait for."""
+        self.reply_group = self.journal.group
+
+    def must_wait(self, group: i64) -> bool:
+        """Tell whether what hangs on the records up to `group` has to wait for a sync."""
+        journal = self.journal
+        return group > journal.durable_group and (group < journal.group or journal.has_records())
+
+    def tell_cancelled(self) -> None:
+        """Tell the consumers whose queues were deleted, now or when that is durable."""
+        if not self.cancelled:
+            return
+        group = self.cancelled_group
+        cancels = self.take_cancels()
+        if self.must_wait(group):
+            self.wait(cancels, group)
+        else:
+            cancels.tell()
+
+    def take_cancels(self) -> Cancels:
+        """Return those consumers for the caller to tell them; the list starts afresh."""
+        cancels = Cancels(self.cancelled)
+        self.cancelled = []
+        self.cancelled_group = 0
+        return cancels
+
+    def settle(self) -> None:
+        """Hand out messages from every queue that was marked, a slice of each."""
+        self.resume = False
+        if self.cancelled:
+            self.tell_cancelled()
+        listed = self.dispatchers
+        if listed:
+            self.dispatchers = []
+            for dispatcher in listed:
+                dispatcher.listed = False
+                if dispatcher.dispatch(SLICE_MESSAGES):
+                    dispatcher.mark()
+                    self.resume = True
+        self.timed_steps = TIMED_STEPS_PER_TURN
+        self.timers.fire(self.now_ms, TIMERS_PER_TURN)
+        self.letter_steps = LETTER_STEPS_PER_TURN
+        if self.has_letters():
+            self.bury()
+            self.letter_steps = LETTER_STEPS_PER_TURN
+            if self.has_letters() and not self.is_writing_much():
+                self.resume = True
+        if self.events is not None:
+            self.events.flush()
+        if self.dispatchers or (self.due() and not self.is_writing_much()):
+            # Else it goes on when something is written.
+            self.resume = True
+
+    def due(self) -> bool:
+        """Tell whether a deadline has come already."""
+        next_ms = self.timers.next_ms()
+        return next_ms != NO_DEADLINE and next_ms <= self.now_ms
+
+    def has_letters(self) -> bool:
+        """Tell whether messages are to be dead-lettered."""
+        return len(self.dying) > 0 or len(self.burying) > 0
+
+    def waiting_letters(self) -> i64:
+        """Return how many they are."""
+        return len(self.dying) + len(self.burying) - self.buried
+
+    def may_expire(self) -> i64:
+        """Return how many messages may expire now: few while many dead letters wait."""
+        return min(self.timed_steps, LETTERS_WAITING_MAX - self.waiting_letters())
+
+    def is_writing_much(self) -> bool:
+        """Tell whether so much waits to be written that nothing more should come by itself."""
+        return (
+            self.spill.unwritten_bytes > SPILL_BYTES_MAX
+            or self.journal.unsynced_bytes > UNSYNCED_BYTES_MAX
+        )
+
+    def bury(self) -> None:
+        """Hand dead letters over, as many as this turn has steps for, in their order.
+
+        Some may push others out of full queues, which then come behind them, and so on.
+        """
+        while self.letter_steps > 0 and not self.is_writing_much():
+            if self.buried == len(self.burying):
+                self.burying = self.dying
+                self.buried = 0
+                self.dying = []
+                if not self.burying:
+                    return
+            self.changes += 1
+            letter = self.burying[self.buried]
+            self.buried += 1
+            self.letter_steps -= letter.bury()
+        if self.buried == len(self.burying):
+            self.burying = []
+            self.buried = 0
+
+    def bury_own(self, before: list[Dying]) -> None:
+        """Hand those over that died since `dying` was put aside as `before`; it comes back first.
+
+        A transaction holds its own dead letters and no others.
+        """
+        own = self.dying
+        self.dying = before
+        for letter in own:
+            self.changes += 1
+            letter.bury()
+
+    def synced(self, group: i64) -> None:
+        """Let all go on that waited for the groups up to `group`."""
+        self.journal.synced(group)
+        waiters = self.waiters
+        self.waiters = []
+        for waiter in waiters:
+            if waiter.waits_for <= group:
+                waiter.waits_for = 0
+                waiter.synced(group)
+            else:
+                self.waiters.append(waiter)
+
+    def wait_spilled(self, waiter: SpillWaiter) -> None:
+        """Have `waiter` called when chunks were written."""
+        if not waiter.waits_for_spill:
+            waiter.waits_for_spill = True
+            self.spill_waiters.append(waiter)
+
+    def spilled(self, batch: SpillBatch) -> None:
+        """Take note that chunks are written, and let all go on that waited for it."""
+        self.spill.written(batch)
+        waiters = self.spill_waiters
+        self.spill_waiters = []
+        for waiter in waiters:
+            waiter.waits_for_spill = False
+            waiter.spilled()
+
+    def take_woken(self) -> list[Link]:
+        """Return the connections that the shell must look at; the list starts afresh."""
+        woken = self.woken
+        self.woken = []
+        for link in woken:
+            link.woken = False
+        return woken
+
+    def take_wanted(self) -> list[ChunkWanted]:
+        """Return the chunks to read; the list starts afresh."""
+        wanted = self.wanted
+        self.wanted = []
+        return wanted

@@ -1,0 +1,1 @@
+"""The whole broker: virtual hosts, users, permissions, parameters, memory and events."""

@@ -1,0 +1,147 @@
+"""What one connection may do in its vhost: its user's permissions, remembered by name.
+
+Where each is asked for is RabbitMQ's choice: declare and delete want *configure*; publish and being
+bound want *write*; consume, get, purge and binding from an exchange want *read*; the default
+exchange is asked for as `amq.default`.  A passive declare wants any of the three, so that names
+tell nothing to those who may do nothing with them.
+
+Invariants: what is remembered is of the permissions as they are: `forget` is called when they
+change; the memory is bounded.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from leveret.broker.values.permission import CONFIGURE, READ, WRITE
+from leveret.errors import AccessRefused
+from leveret.limits import ACCESS_CACHED_MAX, SHORT_STRING_BYTES_MAX
+from leveret.names import Name
+
+if TYPE_CHECKING:
+    from leveret.broker.node.users import Users
+    from leveret.broker.values.permission import TopicPermission
+
+_WORDS: Final = {CONFIGURE: "configure", WRITE: "write", READ: "read"}
+
+#: The name under which the default exchange is asked for.
+_DEFAULT_EXCHANGE: Final = Name("amq.default")
+
+
+@final
+class Access:
+    """The access of one connection."""
+
+    def __init__(self, users: Users, user: str, vhost: str) -> None:
+        self._users = users
+        self.user: Final = user
+        self.vhost: Final = vhost
+        #: The user as the owner of what he makes by use.
+        self.owner: Final = users.owner(user)
+        #: What AMQP 0-9-1 knows of a connection; it has no `client_id`.
+        self._variables: Final = {"username": user, "vhost": vhost}
+        self._known: dict[tuple[int, str], bool] = {}
+
+    def forget(self) -> None:
+        """Remember nothing more: the permissions changed."""
+        self._known.clear()
+
+    def has_tag(self, tag: str) -> bool:
+        """Tell whether the user has a tag."""
+        return self._users.has_tag(self.user, tag)
+
+    def allows(self, what: int, name: Name) -> bool:
+        """Tell whether `CONFIGURE`, `WRITE` or `READ` is allowed with a queue or an exchange."""
+        known = self._known.get((what, name))
+        if known is not None:
+            return known
+        permission = self._users.permissions.get((self.user, self.vhost))
+        allowed = permission is not None and permission.allows(what, name)
+        if len(name) <= SHORT_STRING_BYTES_MAX:
+            if len(self._known) >= ACCESS_CACHED_MAX:
+                self._known.clear()
+            self._known[what, name] = allowed
+        return allowed
+
+    def configure(self, kind: str, name: Name) -> None:
+        """Check that a `queue` or `exchange` may be declared or deleted.
+
+        Raises: AccessRefused (403).
+        """
+        self._check(CONFIGURE, kind, name)
+
+    def write(self, kind: str, name: Name) -> None:
+        """Check that it may be written to.  Raises: AccessRefused (403)."""
+        self._check(WRITE, kind, name)
+
+    def read(self, kind: str, name: Name) -> None:
+        """Check that it may be read from.  Raises: AccessRefused (403)."""
+        self._check(READ, kind, name)
+
+    def see(self, kind: str, name: Name) -> None:
+        """Check that anything may be done with it.  Raises: AccessRefused (403)."""
+        asked = _asked(kind, name)
+        if not (
+            self.allows(CONFIGURE, asked) or self.allows(WRITE, asked) or self.allows(READ, asked)
+        ):
+            raise AccessRefused(f"access to {self._where(kind, asked)}")
+
+    def is_limited(self, exchange: Name) -> bool:
+        """Tell whether a topic permission limits what the user does with an exchange."""
+        return self._topic_permission(exchange) is not None
+
+    def has_topic_limits(self) -> bool:
+        """Tell whether topic permissions limit what the user does in this vhost."""
+        return (self.user, self.vhost) in self._users.topic_permissions
+
+    def write_topic(self, exchange: Name, routing_key: str) -> None:
+        """Check the key of a publish to an exchange that matches keys by words.
+
+        Where there is no topic permission for the exchange, all is allowed.
+
+        Raises: AccessRefused (403).
+        """
+        self._check_topic(WRITE, exchange, routing_key)
+
+    def read_topic(self, exchange: Name, routing_key: str) -> None:
+        """Check the key of a binding from an exchange that matches keys by words.
+
+        Raises: AccessRefused (403).
+        """
+        self._check_topic(READ, exchange, routing_key)
+
+    def write_topics(self, exchange: Name, start: str) -> None:
+        """Check that every key which begins with `start` may be published to a topic exchange.
+
+        Raises: AccessRefused (403).
+        """
+        permission = self._topic_permission(exchange)
+        if permission is None or permission.allows_every(WRITE, start, self._variables):
+            return
+        keys = f"all topics that begin with '{start}'" if start else "all topics"
+        raise AccessRefused(f"write access to {keys} in {self._where('exchange', exchange)}")
+
+    def _check(self, what: int, kind: str, name: Name) -> None:
+        asked = _asked(kind, name)
+        if not self.allows(what, asked):
+            raise AccessRefused(f"{_WORDS[what]} access to {self._where(kind, asked)}")
+
+    def _topic_permission(self, exchange: Name) -> TopicPermission | None:
+        of_user = self._users.topic_permissions.get((self.user, self.vhost))
+        return of_user.get(exchange) if of_user is not None else None
+
+    def _check_topic(self, what: int, exchange: Name, routing_key: str) -> None:
+        permission = self._topic_permission(exchange)
+        if permission is not None and not permission.allows(what, routing_key, self._variables):
+            raise AccessRefused(
+                f"{_WORDS[what]} access to topic '{routing_key}' in "
+                f"{self._where('exchange', exchange)}"
+            )
+
+    def _where(self, kind: str, name: str) -> str:
+        return f"{kind} '{name}' in vhost '{self.vhost}' refused for user '{self.user}'"
+
+
+def _asked(kind: str, name: Name) -> Name:
+    """Return the name that a permission is asked for."""
+    return name if name or kind != "exchange" else _DEFAULT_EXCHANGE

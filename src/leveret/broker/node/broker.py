@@ -1,0 +1,286 @@
+"""The broker: its vhosts, the connections that are there, and the alarms that block publishers.
+
+The composition root makes it, feeds it time, and runs the effects that its turn noted.
+"""
+
+from __future__ import annotations
+
+from mypy_extensions import i64
+
+from leveret.broker.classic.classic import ClassicQueue
+from leveret.broker.core.turn import Link, Turn
+from leveret.broker.node.eviction import Eviction
+from leveret.broker.node.parameters import Parameters
+from leveret.broker.node.users import ADMINISTRATOR, User, Users
+from leveret.broker.policy.keys import utf8_size
+from leveret.broker.values.arguments import Arguments
+from leveret.broker.vhost.metadata import (
+    check_limits,
+    check_metadata,
+    merged_metadata,
+    vhost_record,
+)
+from leveret.broker.vhost.state import StreamIds
+from leveret.broker.vhost.vhost import Ids, Vhost
+from leveret.errors import NotAllowed, NotFound, PreconditionFailed
+from leveret.limits import (
+    MESSAGE_OVERHEAD_BYTES,
+    OVERFULL_BYTES_MAX,
+    SHORT_STRING_BYTES_MAX,
+    STREAM_CACHE_BYTES_MAX,
+    VHOSTS_MAX,
+)
+from leveret.store.journal import Journal
+
+
+class Broker:
+    """One node."""
+
+    def __init__(
+        self, journal: Journal, memory_bytes_max: i64, stream_ids: StreamIds | None = None
+    ) -> None:
+        self.turn = Turn(journal)
+        self.ids = Ids(stream_ids)
+        self.vhosts: dict[str, Vhost] = {}
+        #: A dict for its order: what an alarm's end lets go on goes on in the order of arrival.
+        self.links: dict[Link, None] = {}
+        self.users = Users(self.turn, self.vhosts, self.links)
+        self.eviction = Eviction(self.turn, self.vhosts)
+        self.parameters = Parameters(self.turn, self.vhosts)
+        #: Memory for messages beyond which publishers are blocked.
+        self.memory_bytes_max: i64 = memory_bytes_max
+        # What files have must not keep the alarm on.
+        self.turn.stream_cache.bytes_max = min(STREAM_CACHE_BYTES_MAX, memory_bytes_max // 8)
+        #: The room on the disk that publishers must leave, and what was there at the last look.
+        self.disk_free_bytes_min: i64 = 0
+        self.disk_free_bytes: i64 = 0
+        self.memory_alarm = False
+        self.disk_alarm = False
+        #: True while either alarm is on; the reason names both.
+        self.blocked = False
+        self.blocked_reason = ""
+
+    def vhost(self, name: str) -> Vhost:
+        """Return a vhost.  Raises: NotAllowed (530) where there is none (behaviour 6)."""
+        vhost = self.vhosts.get(name)
+        if vhost is None:
+            raise NotAllowed(f"vhost {name} not found")
+        return vhost
+
+    def add_vhost(self, name: str) -> Vhost:
+        """Return the vhost `name`, made and journaled where it is new.
+
+        Raises: PreconditionFailed (406) for a name that cannot be, or too many.
+        """
+        vhost = self.vhosts.get(name)
+        return self.put_vhost(name, {}, {}) if vhost is None else vhost
+
+    def put_vhost(self, name: str, metadata: Arguments, limits: Arguments) -> Vhost:
+        """Make the vhost `name`, or change the one that is there, by one record; return it.
+
+        What `metadata` does not name stays, and the limits too where `limits` is empty.
+
+        Raises: PreconditionFailed (406) for a name, metadata or limits that cannot be, or too many
+        vhosts; then nothing is changed.
+        """
+        vhost = self.vhosts.get(name)
+        if vhost is not None:
+            vhost.set_all(metadata, limits)
+            return vhost
+        if not 0 < utf8_size(name) <= SHORT_STRING_BYTES_MAX:
+            raise PreconditionFailed(f"a vhost's name has 1 to {SHORT_STRING_BYTES_MAX} bytes")
+        if len(self.vhosts) >= VHOSTS_MAX:
+            raise PreconditionFailed(f"there are at most {VHOSTS_MAX} vhosts")
+        check_metadata(metadata)
+        check_limits(limits)
+        numbers = {limit: most for limit, most in limits.items() if isinstance(most, int)}
+        record = vhost_record(name, merged_metadata({}, metadata), numbers)
+        self.turn.journal.define("vhost", record)
+        vhost = self.restore_vhost(name)
+        vhost.restore_record(record)
+        return vhost
+
+    def delete_vhost(self, name: str) -> None:
+        """Delete a vhost with all that is in it; its connections are closed (320).
+
+        Raises: NotFound (404); PreconditionFailed (406) for one that is protected.
+        """
+        vhost = self.vhosts.get(name)
+        if vhost is None:
+            raise NotFound(f"no vhost '{name}'")
+        if vhost.protected:
+            raise PreconditionFailed(f"vhost '{name}' is protected from deletion")
+        self.turn.changes += 1
+        for link in list(self.links):
+            if link.vhost_name == name:
+                link.force(f"vhost '{name}' is deleted")
+        # One record stands for all that was in the vhost, so that a crash leaves all or nothing.
+        # It names the queues: a checkpoint under way may come too late to tell whose they were.
+        journal = self.turn.journal
+        journal.begin_tx()
+        for queue in vhost.recorded_queues():
+            journal.delete("queue", {"vhost": name, "name": queue.name, "id": int(queue.queue_id)})
+        journal.delete("vhost", {"name": name})
+        journal.end_tx()
+        del self.vhosts[name]
+        self.users.forget_vhost(name)
+        self.parameters.forget_vhost(name)
+        vhost.dissolve()
+
+    def enter(self, link: Link, name: str) -> Vhost:
+        """Let a connection whose user is known into a vhost, and return it.
+
+        Raises: NotAllowed (530) for a vhost that is not there, not the user's, or full, and for a
+        user who has as many connections as he may.  Who has no permission in a vhost is not told
+        whether it is there, unless he is an administrator.
+        """
+        user = link.user
+        where = f"access to vhost '{name}' refused for user '{user}'"
+        if (user, name) not in self.users.permissions:
+            if self.users.has_tag(user, ADMINISTRATOR):
+                self.vhost(name)
+            raise NotAllowed(where)
+        vhost = self.vhost(name)
+        most = vhost.limits.get("max-connections", -1)
+        if most >= 0 and self._count_links("", name) >= most:
+            raise NotAllowed(f"{where}: connection limit ({most}) is reached")
+        most = self.users.limit(user, "max-connections")
+        if most >= 0 and self._count_links(user, "") >= most:
+            raise NotAllowed(
+                f"connection refused for user '{user}': user connection limit ({most}) is reached"
+            )
+        link.vhost_name = name
+        return vhost
+
+    def _count_links(self, user: str, vhost: str) -> int:
+        """Return how many connections are open, of a user or in a vhost ("" for any)."""
+        count = 0
+        for link in self.links:
+            if link.vhost_name and user in ("", link.user) and vhost in ("", link.vhost_name):
+                count += 1
+        return count
+
+    def check_channel(self, link: Link) -> None:
+        """Check that a connection's user may open one more channel.  Raises: NotAllowed (530)."""
+        user = link.user
+        most = self.users.limit(user, "max-channels")
+        if most < 0:
+            return
+        count: i64 = 0
+        for other in self.links:
+            if other.user == user:
+                count += other.channel_count()
+        if count >= most:
+            raise NotAllowed(
+                f"number of channels opened for user '{user}' has reached the maximum allowed "
+                f"user limit of ({most})"
+            )
+
+    def put_user(self, user: User) -> None:
+        """Add a user, or replace the one of that name; see `Users.put`."""
+        self.users.put(user)
+
+    def restore_vhost(self, name: str) -> Vhost:
+        """Return the vhost `name`, made where it is new; nothing is journaled."""
+        vhost = self.vhosts.get(name)
+        if vhost is None:
+            self.turn.changes += 1
+            vhost = Vhost(self.turn, self.ids, name)
+            self.vhosts[name] = vhost
+        return vhost
+
+    def memory_bytes(self) -> i64:
+        """Return about how much memory the messages hold, those that are still coming too."""
+        turn = self.turn
+        held = turn.held_bytes + turn.held_messages * MESSAGE_OVERHEAD_BYTES
+        return held + turn.assembling_bytes
+
+    def is_overfull(self) -> bool:
+        """Tell whether the memory is so far above the watermark that nothing more may come."""
+        most = self.memory_bytes_max
+        return self.memory_bytes() > most + min(most, OVERFULL_BYTES_MAX)
+
+    def wants_chunks(self) -> bool:
+        """Tell whether a checkpoint would free much: streams fill memory that is half used."""
+        most = self.memory_bytes_max
+        return self.memory_bytes() > most // 2 and self.turn.unchunked_bytes > most // 8
+
+    def settle(self) -> None:
+        """End a batch: hand out messages, then judge the memory."""
+        self.turn.settle()
+        self.judge_memory()
+
+    def judge_memory(self) -> None:
+        """Block publishers above the watermark; let them go on at nine tenths of it."""
+        held = self.memory_bytes()
+        self.turn.overfull = self.is_overfull()
+        self.eviction.judge(held)
+        if not self.memory_alarm and held > self.memory_bytes_max:
+            self.memory_alarm = True
+            self._tell_alarms()
+        elif self.memory_alarm and held <= self.memory_bytes_max * 9 // 10:
+            self.memory_alarm = False
+            self._tell_alarms()
+
+    def checkpoint_bytes(self) -> i64:
+        """Return about how much a checkpoint would write: live messages that only the journal has.
+
+        It had them all since the last checkpoint, and they are all in memory.
+        """
+        turn = self.turn
+        held = turn.held_bytes - turn.stream_cache.message_bytes
+        return min(turn.journal.bytes_since_roll, held)
+
+    def judge_disk(self, free_bytes: i64, owed_bytes: i64 = 0) -> None:
+        """Block publishers where too little stays free; let them go on with an eighth more.
+
+        What was accepted and is not written yet is taken off, and what the next checkpoint will
+        write, or the one that runs (`owed_bytes`): acks and deletes give no room back before it.
+        """
+        self.disk_free_bytes = free_bytes
+        least = self.disk_free_bytes_min
+        room: i64 = free_bytes - owed_bytes - self.checkpoint_bytes()
+        room -= self.turn.journal.unsynced_bytes + self.turn.spill.unwritten_bytes
+        if not self.disk_alarm and room < least:
+            self.disk_alarm = True
+            self.turn.disk_short = True
+            self._tell_alarms()
+        elif self.disk_alarm and room >= least + least // 8:
+            self.disk_alarm = False
+            self.turn.disk_short = False
+            self._tell_alarms()
+            for vhost in self.vhosts.values():
+                vhost.sinks.go_on()
+
+    def _tell_alarms(self) -> None:
+        """Tell the connections when the first alarm is raised or the last one is over.
+
+        The reason is in RabbitMQ's words (`rabbit_reader:blocked_by_message`).
+        """
+        causes: list[str] = []
+        if self.memory_alarm:
+            causes.append("memory")
+        if self.disk_alarm:
+            causes.append("disk")
+        self.blocked_reason = "low on " + " & ".join(causes) if causes else ""
+        blocked = len(causes) > 0
+        if blocked != self.blocked:
+            self.blocked = blocked
+            if self.turn.events is not None:
+                self.turn.events.paused = blocked
+            for link in list(self.links):
+                link.alarm(blocked, self.blocked_reason)
+
+    def journal_stop(self, time_ms: i64) -> None:
+        """Journal what only a clean stop can tell: which messages had been handed out."""
+        journal = self.turn.journal
+        for vhost in self.vhosts.values():
+            for queue in vhost.queues.values():
+                if isinstance(queue, ClassicQueue) and queue.recorded and queue.redelivered_below:
+                    journal.define("redelivered", queue.redelivered_definition())
+        journal.clean_stop(time_ms)
+
+    def tick(self) -> None:
+        """Look at the time: streams drop what is too old."""
+        for vhost in self.vhosts.values():
+            vhost.retain_streams()

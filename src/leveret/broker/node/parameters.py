@@ -1,0 +1,328 @@
+"""Runtime parameters: named values of a vhost's components, and global ones.
+
+A component is a part of the broker that is configured while it runs.  Two are always there:
+`operator_policy`, whose values are operator policies, and `vhost-limits`; others are added to
+`components` by whoever looks at their values.  Parameters of any other component, such as
+RabbitMQ's `shovel`, are kept and exported, and nothing runs for them.  Policies are not set this
+way, as in RabbitMQ.
+Global parameters belong to no component, and any name may have any value.
+
+Invariants: a value that is kept can be journaled; each change is journaled.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import mypyc_attr
+
+from leveret.broker.policy.keys import utf8_size
+from leveret.broker.policy.policy import Policy, make_policy
+from leveret.broker.values.arguments import Arguments, is_int
+from leveret.broker.vhost.metadata import check_limits
+from leveret.errors import NotFound, PreconditionFailed
+from leveret.limits import PARAMETER_BYTES_MAX, PARAMETERS_MAX, SHORT_STRING_BYTES_MAX
+from leveret.wire.buffer import BytesWriter
+from leveret.wire.tables import write_table
+
+if TYPE_CHECKING:
+    from leveret.broker.core.turn import Turn
+    from leveret.broker.vhost.vhost import Vhost
+
+OPERATOR_POLICY: Final = "operator_policy"
+VHOST_LIMITS: Final = "vhost-limits"
+
+#: The one name that a parameter of `vhost-limits` has.
+LIMITS: Final = "limits"
+
+_POLICY_FIELDS: Final = ("pattern", "definition", "priority", "apply-to")
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class ParameterComponent:
+    """A part of the broker that is configured by parameters."""
+
+    def check(self, vhost: str, name: str, value: object) -> None:
+        """Judge a value before it is set.  Raises: PreconditionFailed (406)."""
+
+    def changed(self, vhost: str, name: str, value: object) -> None:
+        """Hear that a parameter has another value; None when it was cleared."""
+
+
+@final
+class Parameters:
+    """The parameters of all vhosts, and the global ones."""
+
+    def __init__(self, turn: Turn, vhosts: dict[str, Vhost]) -> None:
+        self._turn: Final = turn
+        self._vhosts: Final = vhosts
+        self.components: dict[str, ParameterComponent] = {}
+        #: Values by vhost, component and name; without those that a vhost keeps itself.
+        self.values: dict[tuple[str, str, str], object] = {}
+        self.global_values: dict[str, object] = {}
+
+    def _vhost(self, name: str) -> Vhost:
+        vhost = self._vhosts.get(name)
+        if vhost is None:
+            raise NotFound(f"no vhost '{name}'")
+        return vhost
+
+    # -- of a vhost -------------------------------------------------------------------------------
+
+    def runs(self, component: str) -> bool:
+        """Tell whether a component is here; parameters of others are kept and have no effect."""
+        return component in (OPERATOR_POLICY, VHOST_LIMITS) or component in self.components
+
+    def check(
+        self, vhost: str, component: str, name: str, value: object, others: bool = False
+    ) -> None:
+        """Judge a parameter as `set` does, and set nothing; the vhost need not be there.
+
+        Raises: PreconditionFailed (406) for a bad name or value.
+        """
+        if component == "policy":
+            raise PreconditionFailed("policies may not be set using this method")
+        if component == OPERATOR_POLICY:
+            operator_policy(name, value, others)
+        elif component == VHOST_LIMITS:
+            _limits(name, value)
+        else:
+            check_names(component, name)
+            check_value(value)
+            known = self.components.get(component)
+            if known is not None:
+                known.check(vhost, name, value)
+
+    def set(
+        self, vhost_name: str, component: str, name: str, value: object, others: bool = False
+    ) -> None:
+        """Set a parameter of a vhost; it counts at once.
+
+        `others` allows keys that are not known here in an operator policy.
+
+        Raises: NotFound (404) without the vhost; PreconditionFailed (406) for a bad name or value,
+        or one too many.
+        """
+        vhost = self._vhost(vhost_name)
+        self.check(vhost_name, component, name, value, others)
+        if component == OPERATOR_POLICY:
+            vhost.set_operator_policy(operator_policy(name, value, others))
+            return
+        if component == VHOST_LIMITS:
+            vhost.set_limits(_limits(name, value))
+            return
+        key = (vhost_name, component, name)
+        if key not in self.values and len(self.values) >= PARAMETERS_MAX:
+            raise PreconditionFailed(f"there are at most {PARAMETERS_MAX} parameters")
+        record = _key_record(vhost_name, component, name)
+        record["value"] = {"value": value}
+        self._turn.journal.define("parameter", record)
+        self.values[key] = value
+        known = self.components.get(component)
+        if known is not None:
+            known.changed(vhost_name, name, value)
+
+    def clear(self, vhost_name: str, component: str, name: str) -> None:
+        """Take a parameter of a vhost away.  Raises: NotFound (404)."""
+        vhost = self._vhost(vhost_name)
+        if component == OPERATOR_POLICY:
+            vhost.clear_operator_policy(name)
+            return
+        if component == VHOST_LIMITS and name == LIMITS and vhost.limits:
+            vhost.set_limits({})
+            return
+        key = (vhost_name, component, name)
+        if key not in self.values:
+            raise NotFound(f"no parameter '{name}' of {component} in vhost '{vhost_name}'")
+        self._turn.changes += 1
+        del self.values[key]
+        self._turn.journal.delete("parameter", _key_record(vhost_name, component, name))
+        known = self.components.get(component)
+        if known is not None:
+            known.changed(vhost_name, name, None)
+
+    def find(self, vhost_name: str, component: str, name: str) -> object:
+        """Return the value of a parameter, None where there is none.  Raises: NotFound (404)."""
+        vhost = self._vhost(vhost_name)
+        if component == OPERATOR_POLICY:
+            policy = vhost.operator_policies.get(name)
+            return None if policy is None else policy_value(policy)
+        if component == VHOST_LIMITS:
+            return dict(vhost.limits) if vhost.limits else None
+        return self.values.get((vhost_name, component, name))
+
+    def normal(self, component: str, name: str, value: object) -> object:
+        """Return a value that `check` took in the form in which `find` returns it."""
+        if component == OPERATOR_POLICY:
+            return policy_value(operator_policy(name, value, True))
+        return _limits(name, value) if component == VHOST_LIMITS else value
+
+    def of_vhost(self, vhost_name: str) -> list[tuple[str, str, object]]:
+        """Return component, name and value of each parameter.  Raises: NotFound (404)."""
+        vhost = self._vhost(vhost_name)
+        found: list[tuple[str, str, object]] = [
+            (OPERATOR_POLICY, policy.name, policy_value(policy))
+            for policy in vhost.operator_policies.values()
+        ]
+        if vhost.limits:
+            found.append((VHOST_LIMITS, LIMITS, dict(vhost.limits)))
+        found += [
+            (key[1], key[2], value) for key, value in self.values.items() if key[0] == vhost_name
+        ]
+        return found
+
+    def forget_vhost(self, vhost: str) -> None:
+        """Forget the parameters of a vhost that is deleted; its record stands for them."""
+        for key in [key for key in self.values if key[0] == vhost]:
+            del self.values[key]
+            known = self.components.get(key[1])
+            if known is not None:
+                known.changed(vhost, key[2], None)
+
+    # -- global -----------------------------------------------------------------------------------
+
+    def set_global(self, name: str, value: object) -> None:
+        """Set a global parameter.
+
+        Raises: PreconditionFailed (406) for a name or value that cannot be, or one too many.
+        """
+        check_names(name)
+        check_value(value)
+        if name not in self.global_values and len(self.global_values) >= PARAMETERS_MAX:
+            raise PreconditionFailed(f"there are at most {PARAMETERS_MAX} global parameters")
+        record: dict[str, object] = {"name": name, "value": {"value": value}}
+        self._turn.journal.define("global_parameter", record)
+        self.global_values[name] = value
+
+    def clear_global(self, name: str) -> None:
+        """Take a global parameter away.  Raises: NotFound (404)."""
+        if name not in self.global_values:
+            raise NotFound(f"no global parameter '{name}'")
+        self._turn.changes += 1
+        del self.global_values[name]
+        self._turn.journal.delete("global_parameter", {"name": name})
+
+    # -- records ----------------------------------------------------------------------------------
+
+    def records(self) -> list[tuple[str, dict[str, object]]]:
+        """Return kind and record of each value, for a checkpoint."""
+        found: list[tuple[str, dict[str, object]]] = []
+        for (vhost, component, name), value in self.values.items():
+            record = _key_record(vhost, component, name)
+            record["value"] = {"value": value}
+            found.append(("parameter", record))
+        for name, value in self.global_values.items():
+            found.append(("global_parameter", {"name": name, "value": {"value": value}}))
+        return found
+
+    def restore(self, kind: str, record: dict[str, object], there: bool) -> None:
+        """Put back what a record tells, or take it out where it is not `there` any more."""
+        name = str(record.get("name", ""))
+        held = record.get("value")
+        value = held.get("value") if isinstance(held, dict) else None
+        if kind == "global_parameter":
+            if there:
+                self.global_values[name] = value
+            else:
+                self.global_values.pop(name, None)
+            return
+        key = (str(record.get("vhost", "")), str(record.get("component", "")), name)
+        if there:
+            self.values[key] = value
+        else:
+            self.values.pop(key, None)
+
+
+def _key_record(vhost: str, component: str, name: str) -> dict[str, object]:
+    return {"vhost": vhost, "component": component, "name": name}
+
+
+def check_names(*names: str) -> None:
+    """Refuse names that are empty or too long.  Raises: PreconditionFailed (406)."""
+    for name in names:
+        if not 0 < utf8_size(name) <= SHORT_STRING_BYTES_MAX:
+            raise PreconditionFailed(f"a parameter's name has 1 to {SHORT_STRING_BYTES_MAX} bytes")
+
+
+def check_value(value: object) -> None:
+    """Refuse a value that cannot be journaled.  Raises: PreconditionFailed (406)."""
+    writer = BytesWriter()
+    try:
+        write_table(writer, {"value": value})
+    except ValueError as error:
+        raise PreconditionFailed(f"the value cannot be kept: {error}") from None
+    if len(writer) > PARAMETER_BYTES_MAX:
+        raise PreconditionFailed(f"a parameter's value has at most {PARAMETER_BYTES_MAX} bytes")
+
+
+def _limits(name: str, value: object) -> Arguments:
+    """Return the limits that a parameter holds.  Raises: PreconditionFailed (406)."""
+    if name != LIMITS:
+        raise PreconditionFailed(f"a parameter of {VHOST_LIMITS} is named '{LIMITS}'")
+    limits = as_table(value, "limits")
+    check_limits(limits)
+    return limits
+
+
+def operator_policy(name: str, value: object, others: bool) -> Policy:
+    """Return the operator policy that a parameter holds.  Raises: PreconditionFailed (406)."""
+    fields = as_table(value, f"operator policy '{name}'")
+    for field in fields:
+        if field not in _POLICY_FIELDS:
+            raise PreconditionFailed(f"Validation failed: Unrecognised term '{field}' in {name}")
+    return policy_of(name, fields, "queues", True, others)
+
+
+def policy_of(name: str, fields: Arguments, apply_to: str, operator: bool, others: bool) -> Policy:
+    """Return the policy that JSON fields describe; `apply_to` is for those that do not say.
+
+    `others` allows keys that are not known here.
+
+    Raises: PreconditionFailed (406) for anything in it that cannot be.
+    """
+    for field in ("pattern", "definition"):
+        if field not in fields:
+            raise PreconditionFailed(f"Validation failed: Key '{field}' not found in {name}")
+    pattern = fields["pattern"]
+    definition = as_table(fields["definition"], f"the definition of policy '{name}'")
+    priority = fields.get("priority", 0)
+    applied = fields.get("apply-to", apply_to)
+    if not isinstance(pattern, str) or not isinstance(applied, str):
+        raise PreconditionFailed("Validation failed: pattern and apply-to should be texts")
+    if not is_int(priority) or not isinstance(priority, int):
+        raise PreconditionFailed(
+            f"Validation failed: priority should be a number, actually was {priority}"
+        )
+    policy = make_policy(name, pattern, definition, priority, applied, operator, others)
+    if policy.without_effect():
+        check_value(definition)
+    return policy
+
+
+def policy_value(policy: Policy) -> Arguments:
+    """Return a policy's fields as RabbitMQ's JSON names them."""
+    return {
+        "pattern": policy.pattern,
+        "definition": policy.definition,
+        "priority": policy.priority,
+        "apply-to": policy.apply_to,
+    }
+
+
+def as_table(value: object, what: str) -> Arguments:
+    """Return a JSON object; a list of pairs, as RabbitMQ 3 exports some, is taken for one.
+
+    Raises: PreconditionFailed (406) for anything else.
+    """
+    found: Arguments = {}
+    if isinstance(value, dict):
+        for key, item in value.items():
+            found[str(key)] = item
+        return found
+    if isinstance(value, list):
+        for pair in value:
+            if not isinstance(pair, list) or len(pair) != 2 or not isinstance(pair[0], str):
+                raise PreconditionFailed(f"Validation failed: {what} should be an object")
+            found[pair[0]] = pair[1]
+        return found
+    raise PreconditionFailed(f"Validation failed: {what} should be an object")

@@ -1,0 +1,442 @@
+"""Users: who may log in, with what password, and what each may do in which vhost.
+
+A password is kept as a hash only.  Own ones are Argon2id; those of RabbitMQ, four bytes of salt and
+a SHA-2 of salt and password, are taken as they are, so that hashes move freely.  What is slow (to
+hash or to verify Argon2id) is not done here: a shell does it in a thread and hands in the result.
+
+Every change is journaled and reaches the connections that are there: the deletion of a user closes
+his, a change of what he may do is looked at by each of his at once.  Whoever changes something
+outside a connection's input lets the shell run the effects afterwards.
+
+Invariants: a permission belongs to a user and a vhost that are there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64, mypyc_attr
+
+from leveret.broker.core.ownership import MAX_PUBLISHERS, MAX_SINKS, MAX_STREAM_CONSUMERS, Owner
+from leveret.broker.policy.keys import NUMBER_MAX, utf8_size
+from leveret.broker.values.arguments import is_int
+from leveret.broker.values.permission import Permission, TopicPermission
+from leveret.errors import NotFound, PreconditionFailed
+from leveret.limits import (
+    ARGON2_KIB_MAX,
+    ARGON2_ROUNDS_MAX,
+    PASSWORD_HASH_BYTES_MAX,
+    SHORT_STRING_BYTES_MAX,
+    TOPIC_PERMISSIONS_MAX,
+    USER_TAGS_MAX,
+    USERS_MAX,
+)
+
+if TYPE_CHECKING:
+    from leveret.broker.core.turn import Link, Turn
+    from leveret.broker.vhost.vhost import Vhost
+
+SALT_BYTES: Final = 4
+
+#: The tag of those who may know which vhosts there are.
+ADMINISTRATOR: Final = "administrator"
+
+#: The names of the ways to hash: RabbitMQ's two, and Argon2id in its usual text form.
+SHA256: Final = "rabbit_password_hashing_sha256"
+SHA512: Final = "rabbit_password_hashing_sha512"
+ARGON2: Final = "leveret_password_hashing_argon2id"
+
+#: What can be limited for a user.
+USER_LIMITS: Final = (
+    "max-connections",
+    "max-channels",
+    MAX_SINKS,
+    MAX_PUBLISHERS,
+    MAX_STREAM_CONSUMERS,
+)
+
+
+def hash_password(salt: bytes, password: bytes) -> bytes:
+    """Return RabbitMQ's hash of `password`; `salt` has four bytes of chance."""
+    if len(salt) != SALT_BYTES:
+        raise PreconditionFailed("a salt has four bytes")
+    return salt + hashlib.sha256(salt + password).digest()
+
+
+def check_hash(algorithm: str, password_hash: bytes) -> None:
+    """Check that a hash is one that can be verified; an empty one is: nobody logs in with it.
+
+    Raises: PreconditionFailed (406).
+    """
+    if algorithm not in (SHA256, SHA512, ARGON2):
+        raise PreconditionFailed(
+            f"unknown hashing algorithm '{algorithm[:64]}': use {SHA256}, {SHA512} or {ARGON2}"
+        )
+    if not password_hash:
+        return
+    if len(password_hash) > PASSWORD_HASH_BYTES_MAX:
+        raise PreconditionFailed(f"a password hash has at most {PASSWORD_HASH_BYTES_MAX} bytes")
+    if algorithm == SHA256:
+        right = len(password_hash) == SALT_BYTES + 32
+    elif algorithm == SHA512:
+        right = len(password_hash) == SALT_BYTES + 64
+    else:
+        right = _is_bounded_argon2(password_hash)
+    if not right:
+        raise PreconditionFailed(f"the password hash is none of {algorithm}")
+
+
+def _is_bounded_argon2(password_hash: bytes) -> bool:
+    """Tell whether a hash is `$argon2id$v=19$m=…,t=…,p=…$salt$hash` of bearable cost."""
+    parts = password_hash.split(b"$")
+    if len(parts) != 6 or parts[0] or parts[1] != b"argon2id" or parts[2] != b"v=19":
+        return False
+    costs: dict[bytes, int] = {}
+    for field in parts[3].split(b","):
+        name, _, digits = field.partition(b"=")
+        if not digits.isdigit() or len(digits) > 9:
+            return False
+        costs[name] = int(digits)
+    if set(costs) != {b"m", b"t", b"p"}:
+        return False
+    memory, rounds, lanes = costs[b"m"], costs[b"t"], costs[b"p"]
+    return (
+        8 * lanes <= memory <= ARGON2_KIB_MAX
+        and 1 <= rounds <= ARGON2_ROUNDS_MAX
+        and 1 <= lanes <= 16
+    )
+
+
+def check_user_limits(limits: Mapping[str, object]) -> None:
+    """Refuse limits that a user cannot have.  Raises: PreconditionFailed (406)."""
+    for name, value in limits.items():
+        if name not in USER_LIMITS:
+            raise PreconditionFailed(
+                f"Unrecognised term '{name}' in user-limits: use {_either(USER_LIMITS)}"
+            )
+        if not is_int(value) or not isinstance(value, int) or abs(value) > NUMBER_MAX:
+            raise PreconditionFailed(
+                f"{name} of a user should be a whole number of at most {NUMBER_MAX}, or -1 for no "
+                f"limit; actually was {value}"
+            )
+
+
+def _either(names: tuple[str, ...]) -> str:
+    """Return names as a choice in words."""
+    return f"{', '.join(names[:-1])} or {names[-1]}"
+
+
+@final
+class User:
+    """A user: a name, the hash of its password, and tags such as `administrator`."""
+
+    def __init__(
+        self, name: str, password_hash: bytes, tags: list[str], algorithm: str = SHA256
+    ) -> None:
+        self.name: Final = name
+        self.password_hash: Final = password_hash
+        self.tags: Final = tags
+        self.algorithm: Final = algorithm
+        #: What tells it from all other users that ever had its name; of earlier releases' it is 0.
+        self.number: i64 = 0
+
+    def definition(self) -> dict[str, object]:
+        """Return the user as its journal record holds it."""
+        return {
+            "name": self.name,
+            "password_hash": self.password_hash,
+            "hashing_algorithm": self.algorithm,
+            "tags": self.tags,
+            "number": int(self.number),
+        }
+
+    def verify_fast(self, password: bytes) -> bool:
+        """Tell whether `password` is the user's; never for a hash that is slow to verify."""
+        known = self.password_hash
+        if not known or not password or self.algorithm == ARGON2:
+            return False
+        salt = known[:SALT_BYTES]
+        if self.algorithm == SHA512:
+            found = hashlib.sha512(salt + password).digest()
+        else:
+            found = hashlib.sha256(salt + password).digest()
+        return hmac.compare_digest(salt + found, known)
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class RightsWatcher:
+    """Hears of every change of what a user may do, for those who act for users without a link."""
+
+    def rights_changed(self, user: str) -> None:
+        """Hear that a user, his password or what he may do has changed."""
+        raise RuntimeError("who watches the rights says what a change means")
+
+
+@final
+class Users:
+    """All users of the broker, their permissions and their limits."""
+
+    def __init__(self, turn: Turn, vhosts: dict[str, Vhost], links: dict[Link, None]) -> None:
+        self._turn = turn
+        self._vhosts = vhosts
+        self._links = links
+        #: Those who hear of changes beside the links.
+        self.watchers: list[RightsWatcher] = []
+        self.by_name: dict[str, User] = {}
+        #: By user and vhost.
+        self.permissions: dict[tuple[str, str], Permission] = {}
+        #: By user and vhost, then by exchange.
+        self.topic_permissions: dict[tuple[str, str], dict[str, TopicPermission]] = {}
+        #: By user: what of `USER_LIMITS` is set; a negative number is no limit.
+        self.limits: dict[str, dict[str, int]] = {}
+        turn.user_limits = self.limits
+        #: The highest number that a user ever had.
+        self.last_number: i64 = 0
+
+    def owner(self, name: str) -> Owner:
+        """Return a user as the owner of what he makes; one who is not there owns nothing."""
+        user = self.by_name.get(name)
+        return Owner(name, -1 if user is None else user.number)
+
+    def has_owner(self, owner: Owner) -> bool:
+        """Tell whether an owner is there still, and not deleted."""
+        user = self.by_name.get(owner.name)
+        return user is not None and user.number == owner.number
+
+    def used(self, number: i64) -> None:
+        """Never give `number` or anything below it to a user."""
+        self.last_number = max(self.last_number, number)
+
+    def get(self, name: str) -> User:
+        """Return a user.  Raises: NotFound (404)."""
+        user = self.by_name.get(name)
+        if user is None:
+            raise NotFound(f"no user '{name}'")
+        return user
+
+    def verify(self, name: str, password: bytes) -> bool:
+        """Tell whether `password` is the user's, by a hash that is fast to verify."""
+        user = self.by_name.get(name)
+        return user is not None and user.verify_fast(password)
+
+    # -- users ------------------------------------------------------------------------------------
+
+    def put(self, user: User) -> None:
+        """Add a user, or replace name, password and tags of the one of that name.
+
+        Raises: PreconditionFailed (406) for a name, a hash or tags that cannot be.
+        """
+        if not 0 < utf8_size(user.name) <= SHORT_STRING_BYTES_MAX:
+            raise PreconditionFailed(f"a user's name has 1 to {SHORT_STRING_BYTES_MAX} bytes")
+        if len(user.tags) > USER_TAGS_MAX:
+            raise PreconditionFailed(f"a user has at most {USER_TAGS_MAX} tags")
+        for tag in user.tags:
+            if utf8_size(tag) > SHORT_STRING_BYTES_MAX:
+                raise PreconditionFailed(f"a tag has at most {SHORT_STRING_BYTES_MAX} bytes")
+        check_hash(user.algorithm, user.password_hash)
+        if user.name not in self.by_name and len(self.by_name) >= USERS_MAX:
+            raise PreconditionFailed(f"there are at most {USERS_MAX} users")
+        current = self.by_name.get(user.name)
+        # Beyond all that were given, also by what a restart cannot know of any more.
+        user.number = (
+            max(self.last_number + 1, self._turn.now_ms) if current is None else current.number
+        )
+        self._turn.journal.define("user", user.definition())
+        self.restore_user(user)
+        self._changed(user.name, "")
+
+    def change_password(self, name: str, password_hash: bytes, algorithm: str) -> None:
+        """Give a user another password.  Connections that are there stay, as in RabbitMQ.
+
+        Raises: NotFound (404); PreconditionFailed (406) for a hash that cannot be.
+        """
+        self.put(User(name, password_hash, self.get(name).tags, algorithm))
+
+    def set_tags(self, name: str, tags: list[str]) -> None:
+        """Replace a user's tags.  Raises: NotFound (404); PreconditionFailed (406)."""
+        user = self.get(name)
+        self.put(User(name, user.password_hash, tags, user.algorithm))
+
+    def delete(self, name: str) -> None:
+        """Delete a user with his permissions and close his connections (320).
+
+        Raises: NotFound (404).
+        """
+        self.get(name)
+        self._turn.changes += 1
+        self.restore_deleted_user(name)
+        self._turn.journal.delete("user", {"name": name})
+        for link in list(self._links):
+            if link.user == name:
+                link.force(f"user '{name}' is deleted")
+        self._tell(name)
+
+    def has_tag(self, name: str, tag: str) -> bool:
+        """Tell whether a user has a tag."""
+        user = self.by_name.get(name)
+        return user is not None and tag in user.tags
+
+    # -- permissions ------------------------------------------------------------------------------
+
+    def set_permission(self, user: str, vhost: str, configure: str, write: str, read: str) -> None:
+        """Let a user into a vhost, or change what he may do there.
+
+        Raises: NotFound (404) without the user or the vhost; PreconditionFailed (406) for a
+        pattern that is none.
+        """
+        self._check_there(user, vhost)
+        permission = Permission(configure, write, read)
+        self._turn.journal.define("permission", permission.definition(user, vhost))
+        self.permissions[user, vhost] = permission
+        self._changed(user, vhost)
+
+    def clear_permission(self, user: str, vhost: str) -> None:
+        """Let a user into a vhost no more.  Raises: NotFound (404) where he was not."""
+        self._check_there(user, vhost)
+        if (user, vhost) not in self.permissions:
+            raise NotFound(f"user '{user}' has no permissions in vhost '{vhost}'")
+        self._turn.changes += 1
+        del self.permissions[user, vhost]
+        self._turn.journal.delete("permission", {"user": user, "vhost": vhost})
+        self._changed(user, vhost)
+
+    def set_topic_permission(
+        self, user: str, vhost: str, exchange: str, write: str, read: str
+    ) -> None:
+        """Limit the routing keys that a user may use with a topic exchange.
+
+        Raises: NotFound (404); PreconditionFailed (406) for a pattern that is none, a name that no
+        exchange has, or too many.
+        """
+        self._check_there(user, vhost)
+        permission = TopicPermission(write, read)
+        if utf8_size(exchange) > SHORT_STRING_BYTES_MAX:
+            raise PreconditionFailed(
+                f"the exchange of a topic permission has a name of at most {SHORT_STRING_BYTES_MAX}"
+                " bytes"
+            )
+        of_user = self.topic_permissions.get((user, vhost), {})
+        if exchange not in of_user and len(of_user) >= TOPIC_PERMISSIONS_MAX:
+            raise PreconditionFailed(
+                f"a user has at most {TOPIC_PERMISSIONS_MAX} topic permissions in a vhost"
+            )
+        definition = permission.definition(user, vhost, exchange)
+        self._turn.journal.define("topic_permission", definition)
+        of_user[exchange] = permission
+        self.topic_permissions[user, vhost] = of_user
+        self._changed(user, vhost)
+
+    def clear_topic_permission(self, user: str, vhost: str, exchange: str | None = None) -> None:
+        """Take a topic permission away, or without an exchange all of a user in a vhost.
+
+        Raises: NotFound (404) where there is none.
+        """
+        self._check_there(user, vhost)
+        of_user = self.topic_permissions.get((user, vhost), {})
+        names = list(of_user) if exchange is None else [exchange]
+        if not names or names[0] not in of_user:
+            raise NotFound(f"user '{user}' has no such topic permission in vhost '{vhost}'")
+        journal = self._turn.journal
+        journal.begin_tx()
+        for name in names:
+            definition: dict[str, object] = {"user": user, "vhost": vhost, "exchange": name}
+            journal.delete("topic_permission", definition)
+            del of_user[name]
+        journal.end_tx()
+        if not of_user:
+            del self.topic_permissions[user, vhost]
+        self._changed(user, vhost)
+
+    def forget_vhost(self, vhost: str) -> None:
+        """Forget the permissions in a vhost that is deleted; its record stands for them."""
+        for key in [key for key in self.topic_permissions if key[1] == vhost]:
+            del self.topic_permissions[key]
+        for key in [key for key in self.permissions if key[1] == vhost]:
+            del self.permissions[key]
+            self._tell(key[0])
+
+    def _tell(self, user: str) -> None:
+        for watcher in self.watchers:
+            watcher.rights_changed(user)
+
+    def _check_there(self, user: str, vhost: str) -> None:
+        self.get(user)
+        if vhost not in self._vhosts:
+            raise NotFound(f"no vhost '{vhost}'")
+
+    def _changed(self, user: str, vhost: str) -> None:
+        """Let the connections of `user` in `vhost` (all for "") look at what he may do now."""
+        if vhost:
+            # Routes that were resolved under the old permissions die with the revision.
+            self._vhosts[vhost].revision += 1
+        for link in list(self._links):
+            if link.user == user and vhost in ("", link.vhost_name):
+                link.access_changed()
+        self._tell(user)
+
+    # -- limits -----------------------------------------------------------------------------------
+
+    def set_limits(self, name: str, limits: Mapping[str, int]) -> None:
+        """Set limits of a user beside those that are set; they count for what is opened next.
+
+        Raises: NotFound (404); PreconditionFailed (406) for a limit that there is not, or for one
+        that is no number or too great; then none is set.
+        """
+        self.get(name)
+        check_user_limits(limits)
+        merged = {**self.limits.get(name, {}), **limits}
+        self._turn.journal.define("user_limits", {"user": name, "limits": dict(merged)})
+        self.limits[name] = merged
+
+    def replace_limits(self, name: str, limits: Mapping[str, int]) -> None:
+        """Set the limits of a user and take all others away, by one record.
+
+        Raises: as `set_limits`.
+        """
+        self.get(name)
+        check_user_limits(limits)
+        self._keep_limits(name, dict(limits))
+
+    def clear_limits(self, name: str, limit: str | None = None) -> None:
+        """Take one limit of a user away, or all; one that is not set is fine.
+
+        Raises: NotFound (404) without the user.
+        """
+        self.get(name)
+        left: dict[str, int] = {}
+        if limit is not None:
+            left.update(self.limits.get(name, {}))
+            left.pop(limit, None)
+        self._keep_limits(name, left)
+
+    def _keep_limits(self, name: str, limits: dict[str, int]) -> None:
+        if limits:
+            self._turn.journal.define("user_limits", {"user": name, "limits": dict(limits)})
+            self.limits[name] = limits
+        else:
+            self._turn.journal.delete("user_limits", {"user": name})
+            self.limits.pop(name, None)
+
+    def limit(self, name: str, limit: str) -> int:
+        """Return a limit of a user; negative for none."""
+        limits = self.limits.get(name)
+        return limits.get(limit, -1) if limits is not None else -1
+
+    # -- putting back, without journal and checks -------------------------------------------------
+
+    def restore_user(self, user: User) -> None:
+        """Put a user back."""
+        self.by_name[user.name] = user
+        self.used(user.number)
+
+    def restore_deleted_user(self, name: str) -> None:
+        """Take a user out with all that is his."""
+        self.by_name.pop(name, None)
+        self.limits.pop(name, None)
+        for key in [key for key in self.permissions if key[0] == name]:
+            del self.permissions[key]
+        for key in [key for key in self.topic_permissions if key[0] == name]:
+            del self.topic_permissions[key]

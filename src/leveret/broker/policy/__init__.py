@@ -1,0 +1,1 @@
+"""Policies, and the keys that they may set."""

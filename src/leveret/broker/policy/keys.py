@@ -1,0 +1,318 @@
+"""What a policy may say: its keys, what each may hold, and how it meets a queue's own arguments.
+
+The keys are RabbitMQ's; those that speak of replicas say nothing here, because there are none, and
+are taken so that definitions move freely.  A value that cannot be is refused when the policy is
+set, so that nothing which a policy gives to a queue needs a look later.
+
+Definitions of another broker may hold keys of parts that are not here, such as federation.  Such
+keys are kept and exported, and have no effect: `in_force` leaves them out.
+
+Source: RabbitMQ's rabbit_policies and the callers of args_policy_lookup; the texts follow it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from leveret.broker.values.arguments import (
+    DEDUPLICATION_SCOPES,
+    DELAYED_RETRY_TYPES,
+    Arguments,
+    is_age,
+    is_int,
+)
+from leveret.errors import PreconditionFailed
+from leveret.limits import DEDUPLICATION_KEYS_MAX, SHORT_STRING_BYTES_MAX, TTL_MS_MAX
+
+#: The largest number: sums with it fit 64 bits, and JSON keeps it whole everywhere.
+NUMBER_MAX: Final = 2**53 - 1
+
+_SEGMENT_BYTES_MAX: Final = 3_000_000_000
+
+#: Names in `ha-params`: a record of the journal must hold them.
+_NODES_MAX: Final = 255
+
+#: The least and most of each numeric key, and what its value is called.
+POLICY_NUMBERS: Final[dict[str, tuple[int, int, str]]] = {
+    "message-ttl": (0, TTL_MS_MAX, "message TTL"),
+    "expires": (1, TTL_MS_MAX, "queue expiry"),
+    "max-length": (0, NUMBER_MAX, "maximum length"),
+    "max-length-bytes": (0, NUMBER_MAX, "maximum length in bytes"),
+    "max-in-memory-length": (0, NUMBER_MAX, "maximum memory in bytes"),
+    "max-in-memory-bytes": (0, NUMBER_MAX, "maximum memory in bytes"),
+    "delivery-limit": (-1, NUMBER_MAX, "delivery limit"),
+    "consumer-timeout": (0, NUMBER_MAX, "consumer timeout"),
+    "consumer-disconnected-timeout": (0, NUMBER_MAX, "consumer disconnected timeout"),
+    "deduplication-window-size": (1, DEDUPLICATION_KEYS_MAX, "deduplication window size"),
+    "deduplication-window-age": (1, NUMBER_MAX, "deduplication window age"),
+    "delayed-retry-min": (0, TTL_MS_MAX, "delay of a retry"),
+    "delayed-retry-max": (0, TTL_MS_MAX, "delay of a retry"),
+    "retain-acked-bytes": (0, NUMBER_MAX, "size of retained messages"),
+    "stream-max-segment-size-bytes": (0, _SEGMENT_BYTES_MAX, "segment size"),
+    "stream-filter-size-bytes": (16, 255, "filter size"),
+    "initial-cluster-size": (1, NUMBER_MAX, "cluster size"),
+    "target-group-size": (1, NUMBER_MAX, "group size"),
+    "ha-sync-batch-size": (1, NUMBER_MAX, "batch size"),
+    "queue-version": (1, 2, "queue-version value"),
+}
+
+#: The words that each of these may hold, and what its value is called.
+_WORDS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
+    "overflow": (("drop-head", "reject-publish", "reject-publish-dlx"), "overflow value"),
+    "dead-letter-strategy": (("at-most-once", "at-least-once"), "dead letter strategy"),
+    "delayed-retry-type": (DELAYED_RETRY_TYPES, "delayed retry type"),
+    "deduplication-scope": (DEDUPLICATION_SCOPES, "deduplication scope"),
+    "queue-mode": (("default", "lazy"), "queue-mode value"),
+    "queue-leader-locator": (
+        ("client-local", "balanced", "random", "least-leaders"),
+        "queue leader locator value",
+    ),
+    "queue-master-locator": (
+        ("client-local", "min-masters", "random"),
+        "queue master locator value",
+    ),
+    "ha-mode": (("all", "exactly", "nodes"), "ha-mode value"),
+    "ha-sync-mode": (("automatic", "manual"), "ha-sync-mode value"),
+    "ha-promote-on-shutdown": (("always", "when-synced"), "ha-promote-on-shutdown value"),
+    "ha-promote-on-failure": (("always", "when-synced"), "ha-promote-on-failure value"),
+}
+
+#: Those that hold a name, and what it is called.
+_NAMES: Final[dict[str, str]] = {
+    "alternate-exchange": "alternate exchange name",
+    "dead-letter-exchange": "dead letter exchange name",
+    "dead-letter-routing-key": "dead letter routing key",
+    "deduplication-header": "deduplication header",
+}
+
+#: Those that hold an age such as `7D`, and what it is called.
+_AGES: Final[dict[str, str]] = {
+    "max-age": "max age",
+    "retain-acked": "age of retained messages",
+}
+
+_OTHERS: Final = ("ha-params", "delayed-message")
+
+#: All that a policy may hold.
+POLICY_KEYS: Final = (*POLICY_NUMBERS, *_WORDS, *_NAMES, *_AGES, *_OTHERS)
+
+#: What an operator policy may hold.
+OPERATOR_KEYS: Final = (
+    "expires",
+    "message-ttl",
+    "max-length",
+    "max-length-bytes",
+    "max-in-memory-length",
+    "max-in-memory-bytes",
+    "delivery-limit",
+    "queue-version",
+    "overflow",
+)
+
+#: Keys of exchanges; the others are of queues.
+EXCHANGE_KEYS: Final = ("alternate-exchange", "delayed-message")
+
+#: Of policy, operator policy and argument the least counts.
+_LEAST: Final = (
+    "message-ttl",
+    "expires",
+    "max-length",
+    "max-length-bytes",
+    "max-in-memory-length",
+    "max-in-memory-bytes",
+    "delivery-limit",
+    "consumer-timeout",
+    "consumer-disconnected-timeout",
+)
+
+_OF_STREAMS: Final = ("max-age", "stream-max-segment-size-bytes", "stream-filter-size-bytes")
+_OF_MIRRORS: Final = (
+    "ha-mode",
+    "ha-params",
+    "ha-sync-mode",
+    "ha-promote-on-shutdown",
+    "ha-promote-on-failure",
+    "queue-master-locator",
+)
+
+#: A policy that holds one of these is none for a queue of that type, as in RabbitMQ.  A classic
+#: queue here has a delivery limit and a dead letter strategy, which RabbitMQ's has not.
+_UNSUPPORTED: Final[dict[str, tuple[str, ...]]] = {
+    "classic": (*_OF_STREAMS, "queue-leader-locator", "initial-cluster-size"),
+    "quorum": (*_OF_STREAMS, *_OF_MIRRORS, "queue-mode", "initial-cluster-size"),
+    "stream": (
+        *_OF_MIRRORS,
+        "queue-mode",
+        "expires",
+        "message-ttl",
+        "dead-letter-exchange",
+        "dead-letter-routing-key",
+        "dead-letter-strategy",
+        "max-length",
+        "max-in-memory-length",
+        "max-in-memory-bytes",
+        "overflow",
+        "delivery-limit",
+        "delayed-retry-type",
+        "delayed-retry-min",
+        "delayed-retry-max",
+        "deduplication-header",
+        "deduplication-scope",
+        "deduplication-window-size",
+        "deduplication-window-age",
+        "retain-acked",
+        "retain-acked-bytes",
+    ),
+}
+
+
+def check_definition(definition: Arguments, operator: bool, others: bool = False) -> None:
+    """Refuse what no policy, or no operator policy, can hold.
+
+    `others` allows keys that are not known here; whether they can be kept is not looked at.
+
+    Raises: PreconditionFailed (406).
+    """
+    if not definition:
+        raise PreconditionFailed("Validation failed: no policy provided")
+    for key, value in definition.items():
+        if is_known_key(key, operator):
+            _check_value(key, value)
+        elif not others:
+            kind = "operator policy" if operator else "policy"
+            raise PreconditionFailed(f"Validation failed: '{key}' is not a recognised {kind} key")
+
+
+def is_known_key(key: str, operator: bool) -> bool:
+    """Tell whether a policy, or an operator policy, can have an effect by that key."""
+    return key in (OPERATOR_KEYS if operator else POLICY_KEYS)
+
+
+def in_force(definition: Arguments, operator: bool) -> Arguments:
+    """Return the part of a definition that has an effect here.
+
+    Left out are keys that are not known, and values that cannot be: an earlier version may have
+    kept a key without knowing what it may hold.
+    """
+    found: Arguments = {}
+    for key, value in definition.items():
+        if is_known_key(key, operator) and not _fault(key, value):
+            found[key] = value
+    return found
+
+
+def _check_value(key: str, value: object) -> None:
+    fault = _fault(key, value)
+    if fault:
+        raise PreconditionFailed(f"Validation failed: {fault}")
+
+
+def _fault(key: str, value: object) -> str:
+    """Return what is wrong with the value of a known key; empty where nothing is."""
+    number = POLICY_NUMBERS.get(key)
+    words = _WORDS.get(key)
+    if number is not None:
+        good = is_int(value) and isinstance(value, int) and number[0] <= value <= number[1]
+        called = number[2]
+    elif words is not None:
+        good = isinstance(value, str) and value in words[0]
+        called = words[1]
+    elif key in _AGES:
+        good = isinstance(value, str) and is_age(value)
+        called = _AGES[key]
+    elif key == "delayed-message":
+        good = isinstance(value, bool)
+        called = "delayed-message value"
+    elif key == "ha-params":
+        good = _are_nodes(value)
+        called = "ha-params value"
+    else:
+        good = isinstance(value, str) and _is_short(value)
+        called = _NAMES[key]
+    if good:
+        return ""
+    said = f"'{value}'" if isinstance(value, str) else str(value)
+    return f"{said} is not a valid {called}"
+
+
+def _are_nodes(value: object) -> bool:
+    """Tell whether a value is a number of nodes, or their names."""
+    if not isinstance(value, list):
+        return is_int(value) and isinstance(value, int) and 0 < value <= NUMBER_MAX
+    for name in value:
+        if not isinstance(name, str) or not _is_short(name):
+            return False
+    return len(value) <= _NODES_MAX
+
+
+def _is_short(text: str) -> bool:
+    """Tell whether `text` fits a short string of AMQP."""
+    return utf8_size(text) <= SHORT_STRING_BYTES_MAX
+
+
+def utf8_size(text: str) -> int:
+    """Return the bytes of a text.  Raises: PreconditionFailed (406) where it is not Unicode."""
+    try:
+        return len(text.encode())
+    except UnicodeEncodeError:
+        raise PreconditionFailed("a text is not Unicode: it holds half a character") from None
+
+
+def suits(definition: Arguments, queue_type: str) -> bool:
+    """Tell whether a queue of that type can have a policy of that definition."""
+    for key in _UNSUPPORTED.get(queue_type, ()):
+        if key in definition:
+            return False
+    return True
+
+
+def merge_operator(definition: Arguments, operator: Arguments) -> Arguments:
+    """Return what a policy and an operator policy say together: the latter, or the least."""
+    merged = dict(definition)
+    for key, value in operator.items():
+        merged[key] = _least(key, definition[key], value) if key in definition else value
+    return merged
+
+
+def _least(key: str, one: object, other: object) -> object:
+    """Return the smaller of two values of a key that has such; else `other`."""
+    if key not in _LEAST or not isinstance(one, int) or not isinstance(other, int):
+        return other
+    if key == "delivery-limit" and (one < 0 or other < 0):
+        return max(one, other)  # negative is no limit, so the other one is the less
+    return min(one, other)
+
+
+def merge_queue_arguments(
+    arguments: Arguments, policy: Arguments, operator: Arguments, queue_type: str
+) -> Arguments:
+    """Return the arguments of a queue as its policies change them.
+
+    The least of numeric limits counts.  Elsewhere the queue's own argument does, but for streams
+    and for `overflow` of quorum queues, where policies do, and for `overflow` of an operator.
+    """
+    merged = dict(arguments)
+    for key, value in merge_operator(policy, operator).items():
+        if key in EXCHANGE_KEYS:
+            continue
+        name = "x-" + key
+        if name not in arguments or _policy_wins(key, queue_type, operator):
+            merged[name] = value
+        elif key in _LEAST:
+            merged[name] = _least(key, arguments[name], value)
+    return merged
+
+
+def _policy_wins(key: str, queue_type: str, operator: Arguments) -> bool:
+    if key == "overflow":
+        return queue_type == "quorum" or key in operator
+    return queue_type == "stream" and (key in _OF_STREAMS or key == "max-length-bytes")
+
+
+def merge_exchange_arguments(arguments: Arguments, policy: Arguments) -> Arguments:
+    """Return the arguments of an exchange as its policy changes them: its own ones count."""
+    merged = dict(arguments)
+    for key in EXCHANGE_KEYS:
+        if key in policy and key not in arguments:
+            merged[key] = policy[key]
+    return merged

@@ -1,0 +1,164 @@
+"""Policies: what an administrator asks of all queues and exchanges whose names match a pattern.
+
+A queue or an exchange has one policy, that of the highest priority (of the first name where several
+have it), and a queue has one operator policy besides, which its users cannot exceed.  The policies
+of a vhost are in `vhost.policies`; what they may say is in `policy.keys`.
+
+Invariants: a policy never changes; setting it again makes another one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from leveret.broker.policy.keys import (
+    NUMBER_MAX,
+    check_definition,
+    in_force,
+    merge_operator,
+    suits,
+    utf8_size,
+)
+from leveret.broker.values.arguments import Arguments
+from leveret.broker.values.patterns import Pattern, compile_pattern
+from leveret.errors import PreconditionFailed
+from leveret.limits import SHORT_STRING_BYTES_MAX
+from leveret.names import clean_argument
+
+if TYPE_CHECKING:
+    from leveret.broker.queue.queue import Queue
+    from leveret.broker.topology.exchange import Exchange
+
+#: What a policy may be applied to; each word of a queue type is RabbitMQ's.
+APPLY_TO: Final = ("all", "queues", "exchanges", "classic_queues", "quorum_queues", "streams")
+
+_TYPES: Final = {"classic_queues": "classic", "quorum_queues": "quorum", "streams": "stream"}
+
+
+@final
+class Policy:
+    """One policy or operator policy."""
+
+    def __init__(
+        self,
+        name: str,
+        pattern: str,
+        definition: Arguments,
+        priority: int,
+        apply_to: str,
+        compiled: Pattern | None,
+        operator: bool,
+    ) -> None:
+        self.name: Final = name
+        self.pattern: Final = pattern
+        self.definition: Final = definition
+        #: The part of the definition that has an effect here.
+        self.in_force: Final = in_force(definition, operator)
+        self.priority: Final = priority
+        self.apply_to: Final = apply_to
+        #: None for a pattern of an earlier version that is none any more; it matches nothing.
+        self._compiled: Final = compiled
+
+    def without_effect(self) -> list[str]:
+        """Return the keys of the definition that have no effect here."""
+        return [key for key in self.definition if key not in self.in_force]
+
+    def before(self, other: Policy) -> bool:
+        """Tell whether this one counts where both match."""
+        if self.priority != other.priority:
+            return self.priority > other.priority
+        return self.name < other.name
+
+    def fits_queue(self, queue: Queue) -> bool:
+        """Tell whether it is for `queue`."""
+        kind = queue_type(queue.arguments)
+        if self.apply_to == "exchanges" or _TYPES.get(self.apply_to, kind) != kind:
+            return False
+        return suits(self.definition, kind) and self._matches(queue.name)
+
+    def fits_exchange(self, exchange: Exchange) -> bool:
+        """Tell whether it is for `exchange`; none is for the default exchange."""
+        return (
+            self.apply_to in ("all", "exchanges")
+            and exchange.name != ""
+            and self._matches(exchange.name)
+        )
+
+    def _matches(self, name: str) -> bool:
+        return self._compiled is not None and self._compiled.matches(name)
+
+    def record(self, vhost: str) -> dict[str, object]:
+        """Return the policy as its journal record holds it."""
+        return {
+            "vhost": vhost,
+            "name": self.name,
+            "pattern": self.pattern,
+            "apply_to": self.apply_to,
+            "priority": self.priority,
+            "definition": self.definition,
+        }
+
+
+def queue_type(arguments: Arguments) -> str:
+    """Return the queue type that the arguments of a declare name."""
+    kind = arguments.get("x-queue-type")
+    return kind if isinstance(kind, str) else "classic"
+
+
+def make_policy(
+    name: str,
+    pattern: str,
+    definition: Arguments,
+    priority: int = 0,
+    apply_to: str = "all",
+    operator: bool = False,
+    others: bool = False,
+) -> Policy:
+    """Return a policy, or an operator policy; `others` allows keys that are not known here.
+
+    Raises: PreconditionFailed (406) for anything in it that cannot be.
+    """
+    definition = dict(definition)
+    for key in ("dead-letter-exchange", "alternate-exchange"):
+        clean_argument(definition, key)
+    if not 0 < utf8_size(name) <= SHORT_STRING_BYTES_MAX:
+        raise PreconditionFailed(f"a policy's name has 1 to {SHORT_STRING_BYTES_MAX} bytes")
+    if apply_to not in APPLY_TO:
+        raise PreconditionFailed(
+            f"Validation failed: apply-to '{apply_to}' unrecognised; should be one of "
+            f"{', '.join(APPLY_TO)}"
+        )
+    if abs(priority) > NUMBER_MAX:
+        raise PreconditionFailed(f"Validation failed: {priority} is not a valid priority")
+    utf8_size(pattern)
+    check_definition(definition, operator, others)
+    compiled = compile_pattern(pattern)
+    return Policy(name, pattern, definition, priority, apply_to, compiled, operator)
+
+
+def restored_policy(record: dict[str, object], operator: bool) -> Policy:
+    """Return the policy, or operator policy, of a journal record; nothing is refused."""
+    definition = record.get("definition")
+    priority = record.get("priority")
+    pattern = str(record.get("pattern", ""))
+    try:
+        compiled: Pattern | None = compile_pattern(pattern)
+    except PreconditionFailed:
+        compiled = None
+    return Policy(
+        str(record.get("name", "")),
+        pattern,
+        definition if isinstance(definition, dict) else {},
+        priority if isinstance(priority, int) else 0,
+        str(record.get("apply_to", "all")),
+        compiled,
+        operator,
+    )
+
+
+def effective_definition(policy: Policy | None, operator: Policy | None) -> Arguments:
+    """Return what both say together, as a listing shows it."""
+    return merge_operator(
+        {} if policy is None else policy.in_force,
+        {} if operator is None else operator.in_force,
+    )

@@ -1,0 +1,1 @@
+"""What every queue has: its settings and counters, its consumers, and the publishers it knows."""

@@ -1,0 +1,218 @@
+"""Publisher deduplication: what a publisher sent again after a crash is taken once.
+
+A message with the headers `x-publisher` (who sends) and `x-publishing-id` (its number, which grows)
+is dropped by each queue and stream that took one of that publisher with the same number or a
+higher one; its publisher is told the same as if it had been taken.  It counts where a client
+publishes, and for nothing that moves on from there: dead letters and delayed messages are routed
+whatever their number is.  A message without `x-publishing-id` is always taken.
+
+It survives a crash by the messages themselves: those that the journal replays are counted again, so
+that a number and its message are known or lost together; checkpoints hand the numbers over.
+
+A publisher's name belongs to the user who published under it first (`ownership`), in each queue by
+itself: what another publishes under it would hide what its owner sends next.  Who owns it is a
+record of its own beside the first message, because messages do not tell their users.
+
+Invariants: a number counts only where its message was taken; a publisher that sent nothing for
+longer than `expiry_ms` is forgotten, and no sooner.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64, mypyc_attr
+
+from leveret.broker.core.ownership import MAX_PUBLISHERS, Owner, Quota, is_free_for, owner_fields
+from leveret.broker.core.timers import Timed
+from leveret.limits import PUBLISHERS_PER_QUEUE_MAX, PUBLISHERS_PER_USER_MAX
+from leveret.wire.numbered import Numbered
+
+if TYPE_CHECKING:
+    from leveret.broker.core.turn import Turn
+
+#: What hands over a publisher's name, as errors say it.
+GIVE_PUBLISHER: Final = "set_publisher_owner"
+
+#: A full table is looked through for publishers to forget no more often than this.
+_SWEEP_MS: Final = 1000
+
+
+@final
+@mypyc_attr(acyclic=True)
+class Publisher:
+    """How far one publisher has come: its highest number taken, and when it sent last (ms)."""
+
+    __slots__ = ("number", "offered", "owner", "time_ms")
+
+    def __init__(self, number: i64, time_ms: i64, owner: Owner | None = None) -> None:
+        self.number: i64 = number
+        self.time_ms: i64 = time_ms
+        #: None where an earlier release recorded it: the first who publishes under it takes it.
+        self.owner: Owner | None = owner
+        #: Whom its owner offers it to.
+        self.offered: Owner | None = None
+
+
+@final
+class Publishers(Timed):
+    """The publishers of one queue, by their names."""
+
+    def __init__(self, turn: Turn) -> None:
+        super().__init__()
+        self.turn = turn
+        self.by_name: dict[bytes, Publisher] = {}
+        self.quota: Final = Quota(turn, MAX_PUBLISHERS, PUBLISHERS_PER_USER_MAX)
+        self._swept_ms: i64 = 0
+        # Before all is learned: the owners that records told.
+        self._learned: dict[bytes, Owner] = {}
+
+    def has(self, numbered: Numbered) -> bool:
+        """Tell whether a message of that number, or a higher one, was taken."""
+        known = self.known(numbered.publisher)
+        if known is None or numbered.number > known.number:
+            return False
+        known.time_ms = self.turn.now_ms
+        return True
+
+    def known(self, name: bytes) -> Publisher | None:
+        """Return a publisher, unless it is to be forgotten."""
+        known = self.by_name.get(name)
+        return None if known is None or self._is_idle(known.time_ms) else known
+
+    def is_free(self, name: bytes, by: Owner | None) -> bool:
+        """Tell whether `by` may publish under a name: it is his, nobody's, or not known."""
+        known = self.known(name)
+        return known is None or is_free_for(known.owner, by)
+
+    def has_room(self, name: bytes, by: Owner | None) -> bool:
+        """Tell whether the publisher is known, or one more may be, of `by`."""
+        if name in self.by_name or self._is_roomy(by):
+            return True
+        if self.turn.now_ms - self._swept_ms >= _SWEEP_MS:
+            self._sweep()
+        return self._is_roomy(by)
+
+    def check_quota(self, to: Owner, count: int, queue: str) -> None:
+        """Check that a user may have so many more names.  Raises: PreconditionFailed (406)."""
+        self.quota.check(
+            to,
+            f"publisher names in queue '{queue}'",
+            "delete one that is not used any more (leveret ctl delete_publisher)",
+            count,
+        )
+
+    def _is_roomy(self, by: Owner | None) -> bool:
+        return len(self.by_name) < PUBLISHERS_PER_QUEUE_MAX and self.quota.has_room(by)
+
+    def note(self, numbered: Numbered, by: Owner | None) -> bool:
+        """Count a message of `by` that was taken; tell whether its name is his from now on."""
+        now_ms = self.turn.now_ms
+        name = numbered.publisher
+        known = self.by_name.get(name)
+        if known is None:
+            self.by_name[name] = Publisher(numbered.number, now_ms, by)
+            self.quota.add(by)
+            self._arm()
+            return by is not None
+        taken = by is not None and (known.owner is None or self._is_idle(known.time_ms))
+        known.number = numbered.number
+        known.time_ms = now_ms
+        if taken and by is not None and not by.is_same(known.owner):
+            self.give(known, by)
+            return True
+        return False
+
+    def give(self, known: Publisher, to: Owner) -> None:
+        """Let a name belong to `to`; the caller journals that."""
+        self.quota.remove(known.owner)
+        known.owner = to
+        known.offered = None
+        self.quota.add(to)
+
+    def forget(self, name: bytes) -> None:
+        """Forget a name, which then begins anew; the caller journals that."""
+        known = self.by_name.pop(name, None)
+        if known is not None:
+            self.quota.remove(known.owner)
+        self._learned.pop(name, None)
+
+    def called(self, text: str) -> list[bytes]:
+        """Return the names that are shown as `text`: bytes that are no text look alike."""
+        name = text.encode("utf-8", "surrogateescape")
+        if self.known(name) is not None:
+            return [name]
+        return [
+            one
+            for one in self.by_name
+            if one.decode("utf-8", "replace") == text and self.known(one) is not None
+        ]
+
+    def learn(self, name: bytes, number: i64, time_ms: i64) -> None:
+        """Count what was taken before a restart; what comes later was taken later, or again."""
+        expiry_ms = self.turn.publisher_expiry_ms
+        known = self.by_name.get(name)
+        if known is None:
+            self.by_name[name] = Publisher(number, time_ms)
+            self.quota.add(None)
+        elif time_ms - known.time_ms > expiry_ms:
+            # The publisher had been forgotten by then.
+            known.number = number
+            known.time_ms = time_ms
+        elif known.time_ms - time_ms <= expiry_ms:
+            known.number = max(known.number, number)
+            known.time_ms = max(known.time_ms, time_ms)
+
+    def learn_owner(self, name: bytes, owner: Owner) -> None:
+        """Take whose a name is, told before its first message; the last one told counts."""
+        self._learned[name] = owner
+
+    def restored(self) -> None:
+        """Begin to forget, once all was learned; of too many the oldest are forgotten at once."""
+        for name, owner in self._learned.items():
+            known = self.by_name.get(name)
+            if known is not None:
+                self.give(known, owner)
+        self._learned = {}
+        self._sweep()
+        if len(self.by_name) > PUBLISHERS_PER_QUEUE_MAX:
+            oldest = sorted(self.by_name, key=self._time_of)[:-PUBLISHERS_PER_QUEUE_MAX]
+            for name in oldest:
+                self.forget(name)
+        self._arm()
+
+    def _time_of(self, name: bytes) -> int:
+        return int(self.by_name[name].time_ms)
+
+    def _is_idle(self, time_ms: i64) -> bool:
+        return self.turn.now_ms - time_ms > self.turn.publisher_expiry_ms
+
+    def _sweep(self) -> None:
+        """Forget those that sent nothing for long."""
+        self._swept_ms = self.turn.now_ms
+        idle = [name for name, known in self.by_name.items() if self._is_idle(known.time_ms)]
+        for name in idle:
+            self.forget(name)
+
+    def _arm(self) -> None:
+        """Have the timer come when a publisher may have been idle for long enough."""
+        if not self.by_name:
+            self.turn.timers.cancel(self)
+        elif self.deadline_ms < 0:
+            self.turn.timers.set(self, self.turn.now_ms + self.turn.publisher_expiry_ms + 1)
+
+    def due(self, now_ms: i64) -> None:
+        """Forget whom there is to forget."""
+        self._sweep()
+        self._arm()
+
+    def drop(self) -> None:
+        """Forget all: the queue is deleted."""
+        self.by_name.clear()
+        self.quota.clear()
+        self.turn.timers.cancel(self)
+
+
+def publisher_record(queue_id: i64, name: bytes, owner: Owner | None) -> dict[str, object]:
+    """Return the record that tells whose a publisher's name is in a queue."""
+    return {"id": int(queue_id), "name": name, **owner_fields(owner)}

@@ -1,0 +1,1 @@
+"""Putting a broker back from its records, and writing them anew."""

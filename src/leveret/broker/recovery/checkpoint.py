@@ -1,0 +1,221 @@
+"""What the broker hands over at a checkpoint: its definitions, queues and live messages.
+
+The broker goes on working between the steps.  What the journal holds from the boundary on is
+replayed over the snapshot, so nothing has to stand still; what was journaled before the boundary
+and still lives must be in a chunk.
+
+Invariant: a message is handed over once in its life; later checkpoints keep its chunk while
+anything in it lives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import final
+
+from mypy_extensions import i64
+
+from leveret.broker.backlog.priorities import level_of
+from leveret.broker.classic.chunked import ChunkedQueue
+from leveret.broker.classic.classic import ClassicQueue
+from leveret.broker.classic.expiry import own_expiry
+from leveret.broker.node.broker import Broker
+from leveret.broker.node.users import Users
+from leveret.broker.queue.publishers import publisher_record
+from leveret.broker.queue.queue import Queue
+from leveret.broker.recovery.compaction import Compaction
+from leveret.broker.stream.offsets import consumer_record
+from leveret.broker.stream.stream import Stream
+from leveret.broker.vhost.vhost import Vhost
+from leveret.store.checkpoint import CheckpointOutput, CheckpointSource, NewChunk
+
+
+@final
+class BrokerCheckpoint(CheckpointSource):
+    """The hand-over of one checkpoint."""
+
+    def __init__(self, broker: Broker, compaction: Compaction | None = None) -> None:
+        self.broker = broker
+        #: Who is told which chunks there are.
+        self.compaction = compaction
+        #: The durable queues at the boundary with the next sequence that each had.
+        self.boundaries: dict[i64, i64] = {}
+        self.queues: dict[i64, Queue] = {}
+        self.steps: Iterator[None] | None = None
+
+    def begin(self, group: i64) -> None:
+        """Note which queues there are and how far each has come."""
+        for vhost in self.broker.vhosts.values():
+            for queue in _queues(vhost):
+                if queue.recorded:
+                    self.queues[queue.queue_id] = queue
+                    self.boundaries[queue.queue_id] = queue.next_number()
+
+    def step(self, out: CheckpointOutput, limit: i64) -> bool:
+        """Hand over up to `limit` items; tell whether there are more."""
+        steps = self.steps
+        if steps is None:
+            steps = self._hand_over(out)
+            self.steps = steps
+        spill = self.broker.turn.spill
+        return any(
+            handed + 1 >= limit or out.full or spill.overfull for handed, _ in enumerate(steps)
+        )
+
+    def chunked(self, chunk: NewChunk) -> None:
+        """Tell the queue where its messages lie."""
+        queue = self.queues[chunk.queue_id]
+        if not queue.deleted:
+            queue.chunked(chunk)
+
+    def _hand_over(self, out: CheckpointOutput) -> Iterator[None]:
+        out.counter("queue_id", self.broker.ids.last_queue_id)
+        out.counter("user_number", self.broker.users.last_number)
+        vhosts = list(self.broker.vhosts.values())
+        for vhost in vhosts:
+            out.define("vhost", vhost.record())
+            yield
+            yield from _hand_over_policies(out, vhost)
+        yield from _hand_over_users(out, self.broker.users)
+        for kind, record in self.broker.parameters.records():
+            out.define(kind, record)
+            yield
+        for vhost in vhosts:
+            for exchange in list(vhost.exchanges.values()):
+                if exchange.durable and exchange.name and not exchange.name.startswith("amq."):
+                    out.define("exchange", exchange.definition(vhost.name))
+                    yield
+        for vhost in vhosts:
+            for queue in _queues(vhost):
+                if queue.queue_id in self.boundaries and not queue.deleted:
+                    yield from self._hand_over_queue(out, vhost, queue)
+        for vhost in vhosts:
+            yield from _hand_over_bindings(out, vhost)
+            for decision in vhost.sinks.definitions():
+                out.define("sink", decision)
+                yield
+
+    def _hand_over_queue(self, out: CheckpointOutput, vhost: Vhost, queue: Queue) -> Iterator[None]:
+        out.define("queue", queue.definition(vhost.name))
+        if isinstance(queue, ClassicQueue) and queue.redelivered_below > 0:
+            out.define("redelivered", queue.redelivered_definition())
+        if isinstance(queue, ChunkedQueue):
+            yield
+            yield from self._hand_over_messages(out, queue)
+        elif isinstance(queue, Stream):
+            yield
+            yield from self._hand_over_stream(out, queue)
+        if queue.publishers is not None and not queue.deleted:
+            # Behind the chunks: a message that lies in one is not told again.
+            for name, known in list(queue.publishers.by_name.items()):
+                out.publisher_sequence(queue.queue_id, name, known.number, known.time_ms)
+                if known.owner is not None:
+                    record = publisher_record(queue.queue_id, name, known.owner)
+                    out.define("publisher", record)
+                yield
+
+    def _hand_over_messages(self, out: CheckpointOutput, queue: ChunkedQueue) -> Iterator[None]:
+        queue_id = queue.queue_id
+        boundary = self.boundaries[queue_id]
+        out.queue(queue_id, queue.next_number())
+        queue.settle_pages()
+        stored = queue.stored
+        if self.compaction is not None:
+            self.compaction.note_queue(queue)
+        if stored.items:
+            out.acked(queue_id, list(stored.gone.ranges()))
+            for chunk in stored.items:
+                if not chunk.ref.temporary:
+                    out.keep(queue_id, chunk.ref)
+        for sequence, count in queue.counts():
+            out.delivery_count(queue_id, sequence, count)
+        if isinstance(queue, ClassicQueue) and queue.deduplication is not None:
+            # Behind the chunks: a publish that lies in one is not told again; its key must be here.
+            for window in queue.deduplication.definitions(queue_id):
+                out.define("deduplication", window)
+                yield
+        if isinstance(queue, ClassicQueue) and queue.retries is not None:
+            for retry in queue.retries.definitions():
+                out.define("retry", retry)
+                yield
+        if isinstance(queue, ClassicQueue) and queue.queued_keys is not None:
+            for keys in queue.queued_keys.definitions(queue_id):
+                out.define("deduplication", keys)
+                yield
+        last: i64 = 0
+        for item in queue.unstored(boundary):
+            if queue.deleted:
+                return
+            sequence_now = item.sequence
+            if not queue.holds(sequence_now) or stored.find(sequence_now) is not None:
+                continue
+            if stored.parts(last, sequence_now):
+                out.close_chunk()
+            last = sequence_now
+            message = item.message
+            level = level_of(message, queue.settings.priority_max)
+            out.message(queue_id, sequence_now, message, item.count, own_expiry(message), level)
+            yield
+        if not queue.deleted:
+            out.close_chunk()
+
+    def _hand_over_stream(self, out: CheckpointOutput, stream: Stream) -> Iterator[None]:
+        # All that came by now gets a place in a file; the commit waits until it is there.
+        stream.settle()
+        queue_id = stream.queue_id
+        out.queue(queue_id, stream.next_offset)
+        out.trim(queue_id, stream.first_offset)
+        for name, stored in list(stream.offsets.stored.items()):
+            out.consumer_offset(queue_id, name.encode(), stored)
+            owner = stream.offsets.owners.get(name)
+            if owner is not None:
+                out.define("stream_consumer", consumer_record(queue_id, name, owner))
+            yield
+        for block in list(stream.blocks):
+            if stream.deleted:
+                return
+            ref = block.ref
+            if ref is not None and not stream.gone(block):
+                out.keep(queue_id, ref)
+                if self.compaction is not None:
+                    self.compaction.note_block(stream, block)
+                yield
+
+
+def _queues(vhost: Vhost) -> list[Queue]:
+    """Return the queues of a vhost, and the stores of its delayed exchanges."""
+    stores = [exchange.delayed for exchange in vhost.exchanges.values()]
+    return [*vhost.queues.values(), *[store for store in stores if store is not None]]
+
+
+def _hand_over_users(out: CheckpointOutput, users: Users) -> Iterator[None]:
+    for user in list(users.by_name.values()):
+        out.define("user", user.definition())
+        yield
+    for (name, vhost), permission in list(users.permissions.items()):
+        out.define("permission", permission.definition(name, vhost))
+        yield
+    for (name, vhost), of_user in list(users.topic_permissions.items()):
+        for exchange, topic_permission in list(of_user.items()):
+            out.define("topic_permission", topic_permission.definition(name, vhost, exchange))
+            yield
+    for name, limits in list(users.limits.items()):
+        out.define("user_limits", {"user": name, "limits": dict(limits)})
+        yield
+
+
+def _hand_over_policies(out: CheckpointOutput, vhost: Vhost) -> Iterator[None]:
+    for policy in list(vhost.policies.values()):
+        out.define("policy", policy.record(vhost.name))
+        yield
+    for policy in list(vhost.operator_policies.values()):
+        out.define("operator_policy", policy.record(vhost.name))
+        yield
+
+
+def _hand_over_bindings(out: CheckpointOutput, vhost: Vhost) -> Iterator[None]:
+    for exchange in list(vhost.exchanges.values()):
+        for binding in list(exchange.bindings.values()):
+            if binding.durable:
+                out.define("binding", binding.definition(vhost.name))
+                yield

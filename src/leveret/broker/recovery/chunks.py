@@ -1,0 +1,138 @@
+"""What a queue has in chunks of an earlier start: pages, read when a consumer comes to them.
+
+A chunk is read at the start only where something has to be known of it that its reference does not
+say: which of its messages are gone, when some are; the levels of a priority queue; and what a queue
+keeps in memory in any case.
+
+Invariant: what is damaged is told to the quarantine, and costs what cannot be read.
+"""
+
+from __future__ import annotations
+
+from mypy_extensions import i64
+
+from leveret.broker.backlog.page import Page
+from leveret.broker.backlog.priority_pages import (
+    PriorityPage,
+    PriorityPages,
+    level_bit,
+    make_pages,
+    restored_page,
+)
+from leveret.broker.backlog.source import Returned
+from leveret.broker.classic.chunked import ChunkedQueue
+from leveret.broker.classic.classic import ClassicQueue
+from leveret.broker.classic.retained import KEPT
+from leveret.broker.core.turn import Damaged
+from leveret.chunk import Chunk, ChunkDamaged
+from leveret.store.ranges import RangeSet
+from leveret.store.segments import ChunkRef, check_chunk
+
+
+def restore_chunks(
+    queue: ChunkedQueue,
+    chunks: list[ChunkRef],
+    gone: RangeSet,
+    messages: dict[i64, Returned],
+    counts: dict[i64, i64],
+) -> list[Page]:
+    """Give a queue its chunks; return the pages, and add to `messages` what must be in memory."""
+    pages = make_pages(queue) if isinstance(queue, ClassicQueue) else None
+    by_level = isinstance(pages, PriorityPages)
+    restored: list[Page] = []
+    for ref in sorted(chunks, key=_first):
+        queue.turn.spill.use.wrote(ref)
+        dead = gone.count(ref.first, ref.last)
+        if dead == ref.last - ref.first + 1:
+            continue
+        in_memory = pages is None or _in_memory(ref, counts)
+        page: Page | None = None
+        if pages is not None and not in_memory:
+            page = restored_page(pages, ref)
+        if page is not None and dead == 0 and not by_level:
+            page.waiting = ref.persistent
+            page.size = ref.persistent_bytes
+            page.bodies = ref.persistent_bodies
+        else:
+            chunk = _read(queue, ref)
+            if chunk is None:
+                continue
+            if page is None:
+                _take(queue, ref, chunk, gone, messages, counts)
+                continue
+            _measure(page, chunk, gone)
+        if page.waiting > 0:
+            page.stored = queue.stored.add(ref, page.waiting)
+            page.stored.restored = True
+            _forget(queue, ref, gone)
+            restored.append(page)
+    return restored
+
+
+def _first(ref: ChunkRef) -> int:
+    return int(ref.first)
+
+
+def _in_memory(ref: ChunkRef, counts: dict[i64, i64]) -> bool:
+    """Tell whether a chunk's messages belong in memory: where some are kept after their acks."""
+    if ref.count_max == KEPT:
+        return True
+    for sequence, count in counts.items():
+        if count == KEPT and ref.first <= sequence <= ref.last:
+            return True
+    return False
+
+
+def _read(queue: ChunkedQueue, ref: ChunkRef) -> Chunk | None:
+    """Return a chunk; None where it is damaged, which is noted."""
+    data = queue.turn.reader.read(ref)
+    try:
+        return check_chunk(data, ref, queue.queue_id)
+    except ChunkDamaged as damage:
+        what = f"queue '{queue.name}': the chunk {ref.first}-{ref.last}: {damage}"
+        queue.turn.damaged.append(Damaged(ref, data, what, ref.persistent))
+        return None
+
+
+def _take(
+    queue: ChunkedQueue,
+    ref: ChunkRef,
+    chunk: Chunk,
+    gone: RangeSet,
+    messages: dict[i64, Returned],
+    counts: dict[i64, i64],
+) -> None:
+    """Take a chunk's live messages into memory."""
+    broken = set(chunk.damaged())
+    if broken:
+        what = f"queue '{queue.name}': the messages {sorted(broken)[:20]} do not check"
+        queue.turn.damaged.append(Damaged(ref, chunk.data, what, len(broken)))
+    live: i64 = 0
+    for index in range(chunk.count):
+        sequence = chunk.sequence(index)
+        kept = queue.keeps_all or chunk.persistent(index)
+        if kept and not gone.has(sequence) and int(sequence) not in broken:
+            count = counts.pop(sequence, chunk.delivery_count(index))
+            messages[sequence] = Returned(sequence, chunk.message(index), count)
+            live += 1
+    if live > 0:
+        queue.stored.add(ref, live).restored = True
+        _forget(queue, ref, gone)
+
+
+def _measure(page: Page, chunk: Chunk, gone: RangeSet) -> None:
+    """Count what waits in a page, row by row: some is gone, or its levels have to be known."""
+    for index in range(chunk.count):
+        if chunk.persistent(index) and not gone.has(chunk.sequence(index)):
+            properties, body = chunk.sizes(index)
+            page.waiting += 1
+            page.size += properties + body
+            page.bodies += body
+            if isinstance(page, PriorityPage):
+                page.levels |= level_bit(chunk.priority(index))
+
+
+def _forget(queue: ChunkedQueue, ref: ChunkRef, gone: RangeSet) -> None:
+    """Remember what is gone of a chunk."""
+    for first, last in gone.within(ref.first, ref.last):
+        queue.stored.gone.add(first, last)

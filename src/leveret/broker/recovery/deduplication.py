@@ -1,0 +1,130 @@
+"""Learning the windows of deduplicating queues again after a restart.
+
+A checkpoint's records hold the windows as they were; what the journal replays after them is learned
+from the messages themselves.  Which headers count for a queue follows from its arguments and, for
+every queue, from any policy: what was learned and is not asked for in the end is dropped.
+
+Where a value is known only while its message is queued, the last message of each value is what
+counts: an earlier one had left the queue, or the later would not have come in.
+
+Invariant: no window learned is larger than an argument or a policy allows.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+from mypy_extensions import i64
+
+from leveret.broker.values.deduplication import Deduplication, QueuedKeys, key_of, read_keys
+from leveret.broker.values.queue_settings import QUEUED
+from leveret.limits import DEDUPLICATION_KEYS, DEDUPLICATION_KEYS_MAX
+from leveret.message import Message
+
+if TYPE_CHECKING:
+    from leveret.broker.classic.classic import ClassicQueue
+
+#: The flag of the property `headers` in the first byte of the property flags.
+_HEADERS_FLAG = 0x20
+
+
+def _size(value: object) -> int:
+    return value if isinstance(value, int) else DEDUPLICATION_KEYS
+
+
+@final
+class LearnedKeys:
+    """The windows of all queues, as far as they are known."""
+
+    def __init__(self) -> None:
+        #: The headers that policies name, with the largest window that any allows.
+        self._by_policy: dict[str, int] = {}
+        #: The header and the window that a queue's own arguments ask for.
+        self._by_queue: dict[i64, tuple[str, int]] = {}
+        self._windows: dict[i64, dict[str, Deduplication]] = {}
+        #: By queue and header: the newest sequence of each key; and the headers that ask for it.
+        self._queued: dict[i64, dict[str, dict[bytes, int]]] = {}
+        self._queued_headers: set[str] = set()
+        self._queued_by_policy = False
+
+    def queue_defined(self, queue_id: i64, arguments: dict[str, object]) -> None:
+        """Hear of a queue's arguments."""
+        header = arguments.get("x-deduplication-header")
+        if isinstance(header, str):
+            size = _size(arguments.get("x-deduplication-window-size"))
+            self._by_queue[queue_id] = (header, size)
+            if arguments.get("x-deduplication-scope") == QUEUED:
+                self._queued_headers.add(header)
+
+    def policy_defined(self, policy: dict[str, object]) -> None:
+        """Hear of what a policy says."""
+        header = policy.get("deduplication-header")
+        if isinstance(header, str):
+            size = _size(policy.get("deduplication-window-size"))
+            self._by_policy[header] = max(self._by_policy.get(header, 0), size)
+        if policy.get("deduplication-scope") == QUEUED:
+            self._queued_by_policy = True
+
+    def window_defined(self, queue_id: i64, header: object, keys: object) -> None:
+        """Take a part of a window from a checkpoint."""
+        if isinstance(header, str) and isinstance(keys, bytes):
+            window = self._window(queue_id, header, DEDUPLICATION_KEYS_MAX)
+            for time_ms, key in read_keys(keys):
+                window.learn(key, time_ms)
+
+    def queued_defined(self, queue_id: i64, header: object, keys: object) -> None:
+        """Take some of the keys of queued messages from a checkpoint."""
+        if isinstance(header, str) and isinstance(keys, bytes):
+            known = self._queued.setdefault(queue_id, {}).setdefault(header, {})
+            for sequence, key in read_keys(keys):
+                known[key] = sequence
+
+    def published(self, message: Message, targets: list[tuple[int, int]]) -> None:
+        """Learn the keys of a message that the journal holds."""
+        if not self._by_policy and not self._by_queue:
+            return
+        if message.properties[0] & _HEADERS_FLAG == 0:
+            return
+        for number, sequence in targets:
+            queue_id: i64 = number
+            own = self._by_queue.get(queue_id)
+            if own is not None:
+                self._learn(queue_id, sequence, message, own[0], own[1])
+            for header, size in self._by_policy.items():
+                if own is None or own[0] != header:
+                    self._learn(queue_id, sequence, message, header, size)
+
+    def _learn(
+        self, queue_id: i64, sequence: int, message: Message, header: str, size: int
+    ) -> None:
+        key = key_of(message, header)
+        if not key:
+            return
+        self._window(queue_id, header, size).learn(key, message.timestamp_ms)
+        if self._queued_by_policy or header in self._queued_headers:
+            self._queued.setdefault(queue_id, {}).setdefault(header, {})[key] = sequence
+
+    def _window(self, queue_id: i64, header: str, size: int) -> Deduplication:
+        windows = self._windows.setdefault(queue_id, {})
+        window = windows.get(header)
+        if window is None:
+            window = Deduplication(header, size, -1)
+            windows[header] = window
+        return window
+
+    def give(self, queue_id: i64, window: Deduplication) -> None:
+        """Put what was learned into a queue's own window."""
+        learned = self._windows.pop(queue_id, {}).get(window.header)
+        if learned is not None:
+            for time_ms, key in learned.order[learned.head :]:
+                window.learn(key, time_ms)
+
+    def give_queued(self, queue: ClassicQueue, keys: QueuedKeys) -> None:
+        """Tell a queue the keys of those of its messages that are there."""
+        learned = self._queued.pop(queue.queue_id, {}).get(keys.header, {})
+        for key, number in learned.items():
+            sequence: i64 = number
+            if queue.ready.has(sequence) or queue.stored.holds(sequence):
+                keys.note(key, sequence, True)
+        for item in queue.ready.waiting():
+            keys.came_back(item.sequence, item.message)

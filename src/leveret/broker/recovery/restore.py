@@ -1,0 +1,625 @@
+"""Putting the broker back into the state before its stop, from snapshot and journal.
+
+The store tells records one by one (`Replay`); they are gathered by id, and `finish` builds the
+queues.  Gathering first is what makes the order harmless: a snapshot may already hold a queue that
+replaced one of the same name whose records are replayed once more.
+
+Invariants: nothing is journaled here but what old or damaged directories lack (a name for messages
+that nothing explains, a stream's id), so that it is the same at the next start; no message is
+dropped but by a record that says so: messages of a queue that no record explains are put into a
+queue of their own.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from leveret.broker.backlog.page import Page
+from leveret.broker.backlog.source import Returned
+from leveret.broker.classic.chunked import ChunkedQueue
+from leveret.broker.classic.classic import ClassicQueue
+from leveret.broker.core.ownership import Owner, recorded_owner
+from leveret.broker.node.broker import Broker
+from leveret.broker.policy.policy import restored_policy
+from leveret.broker.queue.publishers import Publishers
+from leveret.broker.queue.queue import Queue
+from leveret.broker.recovery.chunks import restore_chunks
+from leveret.broker.recovery.deduplication import LearnedKeys
+from leveret.broker.recovery.sinks import LearnedSinks
+from leveret.broker.recovery.stream import restore_stream
+from leveret.broker.recovery.users import USER_KINDS, define_user, delete_user
+from leveret.broker.stream.stream import STREAM_ID_FIELD, Stream
+from leveret.broker.topology.exchanges import make_exchange
+from leveret.message import Message
+from leveret.store.ranges import RangeSet
+from leveret.store.record import FORGOTTEN
+from leveret.store.replay import Replay
+from leveret.store.segments import ChunkRef
+from leveret.wire.numbered import read_numbered
+
+#: Where messages go whose queue no record explains: this and the queue's id.
+ORPHANS: Final = "leveret.recovered."
+
+POLICY_KINDS: Final = ("policy", "operator_policy")
+PARAMETER_KINDS: Final = ("parameter", "global_parameter")
+
+#: Records that tell whose a name is that clients use.
+OWNED_KINDS: Final = ("publisher", "stream_consumer")
+
+#: What makes a binding unique: vhost, source, destination's kind and name, key, arguments.
+Identity = tuple[str, str, str, str, str, str]
+
+
+@final
+class RestoredQueue:
+    """What was told of one queue."""
+
+    def __init__(self, queue_id: i64) -> None:
+        self.queue_id: i64 = queue_id
+        self.definition: dict[str, object] | None = None
+        self.messages: dict[i64, Returned] = {}
+        self.next_sequence: i64 = 0
+        self.first_offset: i64 = 0
+        self.redelivered_below: i64 = 0
+        self.chunks: list[ChunkRef] = []
+        #: The sequences between the first and the last of each chunk.
+        self.covered = RangeSet()
+        self.dead = RangeSet()
+        #: How often messages in chunks came back, where the chunks do not say it.
+        self.counts: dict[i64, i64] = {}
+        #: Until when messages that came back wait for their next try.
+        self.retries: dict[i64, i64] = {}
+        #: How far the named consumers of a stream have come.
+        self.offsets: dict[bytes, int] = {}
+        #: Whose these names are, where that was told.
+        self.offset_owners: dict[bytes, Owner] = {}
+        #: Which of all streams of its name it is; empty where nothing told it.
+        self.stream_id = ""
+        self.deleted = False
+
+    def forget(self) -> None:
+        """Forget what was in it: it was deleted."""
+        self.messages.clear()
+        self.chunks.clear()
+        self.covered = RangeSet()
+        self.counts.clear()
+
+    def in_chunk(self, sequence: i64) -> bool:
+        """Tell whether a sequence lies in the range of a chunk."""
+        return self.covered.has(sequence)
+
+    def add_chunk(self, ref: ChunkRef) -> None:
+        """Learn where some of its messages lie."""
+        self.chunks.append(ref)
+        self.covered.add(ref.first, ref.last)
+
+    def hand_over(self, returned: Returned | None) -> None:
+        """Know of a message that lies in a chunk what its chunk does not say."""
+        if returned is not None and returned.count > 0:
+            self.counts[returned.sequence] = returned.count
+
+    def is_stream(self) -> bool:
+        """Tell whether it is a stream, as far as is known."""
+        definition = self.definition
+        if definition is None:
+            return False
+        arguments = definition.get("arguments")
+        return isinstance(arguments, dict) and arguments.get("x-queue-type") == "stream"
+
+    def keeps_all(self) -> bool:
+        """Tell whether its messages survive, persistent or not: as `Queue.keeps_all`."""
+        return self.is_stream() or (self.definition is not None and "delays" in self.definition)
+
+    def forget_counts(self, first: i64, last: i64) -> None:
+        """Forget how often messages came back that are gone."""
+        if last - first < len(self.counts):
+            sequence: i64 = first
+            while sequence <= last:
+                self.counts.pop(sequence, None)
+                sequence += 1
+        else:
+            for held in [held for held in self.counts if first <= held <= last]:
+                del self.counts[held]
+
+
+@final
+class Restore(Replay):
+    """Takes what the store tells; `finish` puts it into the broker."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self.queues: dict[i64, RestoredQueue] = {}
+        self.bindings: dict[Identity, dict[str, object]] = {}
+        #: The bindings of each end: vhost, `queue` or `exchange`, and name.
+        self.ends: dict[tuple[str, str, str], dict[Identity, None]] = {}
+        self.keys = LearnedKeys()
+        self.publishers: dict[i64, Publishers] = {}
+        self.sinks = LearnedSinks()
+        self.orphaned: list[str] = []
+        #: Messages of durable queues that were put back.
+        self.restored: i64 = 0
+        #: Queues of which the journal has told nothing since a part of it was found damaged.
+        self.unsure: dict[i64, None] = {}
+
+    def _queue(self, queue_id: i64) -> RestoredQueue:
+        queue = self.queues.get(queue_id)
+        if queue is None:
+            queue = RestoredQueue(queue_id)
+            self.queues[queue_id] = queue
+        return queue
+
+    # -- definitions ------------------------------------------------------------------------------
+
+    def define(self, kind: str, definition: dict[str, object]) -> None:
+        """Take a definition."""
+        if kind == "vhost":
+            self.broker.restore_vhost(_text(definition, "name")).restore_record(definition)
+        elif kind == "exchange":
+            self._define_exchange(definition)
+        elif kind == "queue":
+            queue_id: i64 = _number(definition, "id")
+            self._queue(queue_id).definition = definition
+            self._identified(queue_id, definition)
+            self.keys.queue_defined(queue_id, _table(definition, "arguments"))
+        elif kind == STREAM_ID_FIELD:
+            self._identified(_number(definition, "id"), definition)
+        elif kind == "binding":
+            self._define_binding(definition)
+        elif kind in USER_KINDS:
+            define_user(self.broker.users, kind, definition)
+        elif kind in POLICY_KINDS:
+            vhost = self.broker.restore_vhost(_text(definition, "vhost"))
+            operator = kind == "operator_policy"
+            vhost.restore_policy(restored_policy(definition, operator), operator)
+            self.keys.policy_defined(_table(definition, "definition"))
+        elif kind in PARAMETER_KINDS:
+            self.broker.parameters.restore(kind, definition, True)
+        elif kind == "sink":
+            self.sinks.define(definition)
+        elif kind == "deduplication":
+            at: i64 = _number(definition, "id")
+            self.keys.window_defined(at, definition.get("header"), definition.get("keys"))
+            self.keys.queued_defined(at, definition.get("header"), definition.get("queued"))
+        elif kind == "retry":
+            queue = self._queue(_number(definition, "id"))
+            queue.retries[_number(definition, "sequence")] = _number(definition, "due_ms")
+        elif kind == "redelivered":
+            queue = self._queue(_number(definition, "id"))
+            queue.redelivered_below = max(queue.redelivered_below, _number(definition, "below"))
+        elif kind in OWNED_KINDS:
+            self._owned(kind, definition)
+
+    def _owned(self, kind: str, definition: dict[str, object]) -> None:
+        """Learn whose a name is that a queue or a stream knows."""
+        queue_id: i64 = _number(definition, "id")
+        name = _raw(definition, "name")
+        owner = recorded_owner(definition)
+        if owner is None:
+            return
+        if kind == "publisher":
+            self._publishers(queue_id).learn_owner(name, owner)
+        else:
+            self._queue(queue_id).offset_owners[name] = owner
+
+    def _identified(self, queue_id: i64, definition: dict[str, object]) -> None:
+        """Learn a stream's id, which is certain again where it is told after damage."""
+        stream_id = _text(definition, STREAM_ID_FIELD)
+        if stream_id:
+            self._queue(queue_id).stream_id = stream_id
+            self.unsure.pop(queue_id, None)
+
+    def _define_binding(self, definition: dict[str, object]) -> None:
+        identity = _identity(definition)
+        self.bindings[identity] = definition
+        for end in _ends(identity):
+            self.ends.setdefault(end, {})[identity] = None
+
+    def _define_exchange(self, definition: dict[str, object]) -> None:
+        vhost = self.broker.restore_vhost(_text(definition, "vhost"))
+        name = _text(definition, "name")
+        vhost.put_exchange(
+            make_exchange(
+                name,
+                _text(definition, "type"),
+                True,
+                definition.get("auto_delete") is True,
+                definition.get("internal") is True,
+                _table(definition, "arguments"),
+            )
+        )
+
+    def delete(self, kind: str, definition: dict[str, object]) -> None:
+        """Take out a definition, with the bindings that hang on it."""
+        name = _text(definition, "name") if "name" in definition else ""
+        if kind == "vhost":
+            self._delete_vhost(name)
+        elif kind in USER_KINDS:
+            delete_user(self.broker.users, kind, definition)
+        elif kind == "exchange":
+            vhost = self.broker.restore_vhost(_text(definition, "vhost"))
+            vhost.exchanges.pop(name, None)
+            self._unbind(vhost.name, name, "exchange")
+        elif kind == "queue":
+            queue = self._queue(_number(definition, "id"))
+            queue.deleted = True
+            queue.forget()
+            self._unbind(_text(definition, "vhost"), name, "queue")
+        elif kind == "binding":
+            self._forget_binding(_identity(definition))
+        elif kind in POLICY_KINDS:
+            vhost = self.broker.restore_vhost(_text(definition, "vhost"))
+            vhost.restore_cleared_policy(name, kind == "operator_policy")
+        elif kind in PARAMETER_KINDS:
+            self.broker.parameters.restore(kind, definition, False)
+        elif kind == "sink":
+            self.sinks.delete(definition)
+        elif kind == "publisher":
+            self._publishers(_number(definition, "id")).forget(_raw(definition, "name"))
+
+    def _delete_vhost(self, name: str) -> None:
+        """Take out a vhost with all that is in it.
+
+        Every queue of it that was told of is one of before: ids are used once, and a snapshot holds
+        none that came after the records which are replayed over it began.
+        """
+        self.broker.vhosts.pop(name, None)
+        self.broker.users.forget_vhost(name)
+        self.broker.parameters.forget_vhost(name)
+        self.sinks.forget_vhost(name)
+        for queue in self.queues.values():
+            definition = queue.definition
+            if definition is not None and _text(definition, "vhost") == name:
+                queue.deleted = True
+                queue.forget()
+        for identity in list(self.bindings):
+            if identity[0] == name:
+                self._forget_binding(identity)
+
+    def _unbind(self, vhost: str, name: str, kind: str) -> None:
+        for identity in list(self.ends.get((vhost, kind, name), ())):
+            self._forget_binding(identity)
+
+    def _forget_binding(self, identity: Identity) -> None:
+        if self.bindings.pop(identity, None) is None:
+            return
+        for end in _ends(identity):
+            bindings = self.ends.get(end)
+            if bindings is not None:
+                bindings.pop(identity, None)
+                if not bindings:
+                    del self.ends[end]
+
+    def counter(self, name: str, value: i64) -> None:
+        """Take a counter: of queues' ids, or of users' numbers."""
+        if name == "queue_id":
+            self.broker.ids.used(value)
+        elif name == "user_number":
+            self.broker.users.used(value)
+
+    # -- messages ---------------------------------------------------------------------------------
+
+    def publish(self, message: Message, targets: list[tuple[int, int]]) -> None:
+        """Put a message into its queues."""
+        self.keys.published(message, targets)
+        if message.numbered:
+            self._learn(message, targets)
+        for queue_id, sequence in targets:
+            queue = self._queue(queue_id)
+            if self.unsure:
+                self.unsure.pop(queue_id, None)
+            queue.next_sequence = max(queue.next_sequence, sequence + 1)
+            if not queue.deleted and sequence >= queue.first_offset:
+                queue.messages[sequence] = Returned(sequence, message, 0)
+
+    def _learn(self, message: Message, targets: list[tuple[int, int]]) -> None:
+        """Count a message of a publisher that numbers them."""
+        numbered = read_numbered(message.properties)
+        if numbered is not None:
+            for queue_id, _ in targets:
+                self.publisher_sequence(
+                    queue_id, numbered.publisher, numbered.number, message.timestamp_ms
+                )
+
+    def publisher_sequence(
+        self, queue_id: i64, publisher: bytes, sequence: i64, time_ms: i64
+    ) -> None:
+        """Learn how far a publisher has come."""
+        self._publishers(queue_id).learn(publisher, sequence, time_ms)
+
+    def _publishers(self, queue_id: i64) -> Publishers:
+        """Return the publishers of a queue, as far as they are known."""
+        publishers = self.publishers.get(queue_id)
+        if publishers is None:
+            publishers = self.publishers[queue_id] = Publishers(self.broker.turn)
+        return publishers
+
+    def ack(self, queue_id: i64, first: i64, last: i64) -> None:
+        """Take messages out for good."""
+        queue = self._queue(queue_id)
+        queue.next_sequence = max(queue.next_sequence, last + 1)
+        messages = queue.messages
+        if last - first < len(messages):
+            sequence: i64 = first
+            while sequence <= last:
+                messages.pop(sequence, None)
+                sequence += 1
+        else:
+            for held in [held for held in messages if first <= held <= last]:
+                del messages[held]
+        queue.dead.add(first, last)
+        if queue.counts:
+            queue.forget_counts(first, last)
+
+    def requeue(self, queue_id: i64, sequence: i64, delivery_count: i64) -> None:
+        """Set how often a message was handed out."""
+        queue = self._queue(queue_id)
+        returned = queue.messages.get(sequence)
+        if returned is not None:
+            returned.count = delivery_count
+        elif not queue.deleted and queue.in_chunk(sequence):
+            queue.counts[sequence] = delivery_count
+
+    def purge(self, queue_id: i64, below_sequence: i64) -> None:
+        """Take out all messages below a sequence."""
+        if below_sequence > 0:
+            self.ack(queue_id, 0, below_sequence - 1)
+
+    def trim(self, queue_id: i64, first_offset: i64) -> None:
+        """Let a stream begin later."""
+        queue = self._queue(queue_id)
+        offset = queue.first_offset
+        queue.first_offset = max(offset, first_offset)
+        messages = queue.messages
+        if first_offset - offset < len(messages):
+            while offset < first_offset:
+                messages.pop(offset, None)
+                offset += 1
+        else:
+            for held in [held for held in messages if held < first_offset]:
+                del messages[held]
+
+    def consumer_offset(self, queue_id: i64, consumer: bytes, offset: i64) -> None:
+        """Set how far a named consumer has come, or forget it."""
+        queue = self._queue(queue_id)
+        offsets = queue.offsets
+        if offset == FORGOTTEN:
+            offsets.pop(consumer, None)
+            queue.offset_owners.pop(consumer, None)
+        else:
+            offsets[consumer] = int(offset)
+
+    def records_lost(self) -> None:
+        """Hear that the journal is damaged here: what was told of any queue may not be its last."""
+        self.unsure = dict.fromkeys(self.queues)
+
+    # -- from the snapshot ------------------------------------------------------------------------
+
+    def queue(self, queue_id: i64, next_sequence: i64) -> None:
+        """Set the next sequence of a queue."""
+        queue = self._queue(queue_id)
+        queue.next_sequence = max(queue.next_sequence, next_sequence)
+
+    def acked(self, queue_id: i64, first: i64, last: i64) -> None:
+        """Remember what is gone from a queue's chunks, for the next checkpoint."""
+        self._queue(queue_id).dead.add(first, last)
+
+    def chunk(self, queue_id: i64, ref: ChunkRef) -> bool:
+        """Learn of a chunk; a queue wants its messages now, a stream reads them when asked."""
+        self._queue(queue_id).add_chunk(ref)
+        return False
+
+    def verifies(self, queue_id: i64) -> bool:
+        """Have the chunks of streams looked at when they are read."""
+        return not self._queue(queue_id).is_stream()
+
+    def keeps_all(self, queue_id: i64) -> bool:
+        """Have messages back that are not persistent, of streams and delayed exchanges."""
+        return self._queue(queue_id).keeps_all()
+
+    def chunk_lost(self, queue_id: i64, ref: ChunkRef) -> None:
+        """Do not keep the damaged chunk: what is left of it is to be written again."""
+        queue = self._queue(queue_id)
+        queue.chunks = [kept for kept in queue.chunks if kept.first != ref.first]
+        queue.covered.remove(ref.first, ref.last)
+
+    def spill(self, queue_id: i64, ref: ChunkRef, gone: RangeSet) -> None:
+        """Learn that messages lie in a chunk: they need not be in memory."""
+        queue = self._queue(queue_id)
+        if queue.deleted or queue.covered.count(ref.first, ref.last) > 0:
+            return
+        messages = queue.messages
+        if ref.last - ref.first < 4 * len(messages):
+            sequence = ref.first
+            while sequence <= ref.last:
+                queue.hand_over(messages.pop(sequence, None))
+                sequence += 1
+        else:
+            for held in [held for held in messages if ref.first <= held <= ref.last]:
+                queue.hand_over(messages.pop(held))
+        queue.next_sequence = max(queue.next_sequence, ref.last + 1)
+        queue.dead.remove(ref.first, ref.last)
+        for first, last in gone.ranges():
+            queue.dead.add(first, last)
+        queue.add_chunk(ref)
+
+    def chunk_message(
+        self,
+        queue_id: i64,
+        sequence: i64,
+        message: Message,
+        delivery_count: i64,
+        expiry_ms: i64,
+        priority: i64,
+    ) -> None:
+        """Put a live message of a chunk into its queue."""
+        queue = self._queue(queue_id)
+        queue.next_sequence = max(queue.next_sequence, sequence + 1)
+        queue.messages[sequence] = Returned(sequence, message, delivery_count)
+
+    # -- the end ----------------------------------------------------------------------------------
+
+    def finish(self, unclean: bool) -> None:
+        """Build queues and bindings; after an unclean stop every message counts as redelivered."""
+        for queue_id in sorted(self.queues):
+            self.broker.ids.used(queue_id)
+            queue = self.queues[queue_id]
+            if queue.deleted:
+                continue
+            if queue.definition is None:
+                if not queue.messages and not queue.chunks:
+                    continue
+                self._explain(queue)
+            self._build(queue, unclean)
+        self.sinks.finish(self.broker)
+        for definition in self.bindings.values():
+            self._bind(definition)
+        for vhost in self.broker.vhosts.values():
+            vhost.govern_exchanges()
+            for exchange in vhost.exchanges.values():
+                vhost.equip_delays(exchange)
+
+    def _explain(self, queue: RestoredQueue) -> None:
+        """Give a queue that no record explains a name, so that nothing of it is lost."""
+        name = f"{ORPHANS}{queue.queue_id}"
+        vhost = self.broker.restore_vhost("/")
+        queue.definition = {
+            "vhost": vhost.name,
+            "name": name,
+            "id": int(queue.queue_id),
+            "auto_delete": False,
+            "arguments": {},
+        }
+        self.broker.turn.journal.define("queue", queue.definition)
+        self.orphaned.append(name)
+
+    def _build(self, restored: RestoredQueue, unclean: bool) -> None:
+        definition = restored.definition
+        assert definition is not None
+        vhost = self.broker.restore_vhost(_text(definition, "vhost"))
+        queue: Queue
+        if "delays" in definition:
+            exchange = vhost.exchanges.get(_text(definition, "delays"))
+            if exchange is None or exchange.delayed is not None:
+                # Only damage parts a store from its exchange: their deletes are one record.
+                self._explain(restored)
+                self._build(restored, unclean)
+                return
+            queue = vhost.restore_delayed(exchange, restored.queue_id)
+        else:
+            queue = vhost.make_queue(
+                restored.queue_id,
+                _text(definition, "name"),
+                True,
+                False,
+                definition.get("auto_delete") is True,
+                _table(definition, "arguments"),
+            )
+        if isinstance(queue, ClassicQueue) and queue.staging is not None:
+            queue.staging.restore(definition)
+        queue.publishers = self.publishers.pop(restored.queue_id, None)
+        if queue.publishers is not None:
+            queue.publishers.restored()
+        pages: list[Page] = []
+        if isinstance(queue, ChunkedQueue):
+            pages = restore_chunks(
+                queue, restored.chunks, restored.dead, restored.messages, restored.counts
+            )
+        messages = [restored.messages[sequence] for sequence in sorted(restored.messages)]
+        self.restored += len(messages)
+        if isinstance(queue, Stream):
+            restore_stream(
+                queue, restored.chunks, messages, restored.first_offset, restored.next_sequence
+            )
+            queue.offsets.restore(restored.offsets, restored.offset_owners)
+            queue.stream_id = restored.stream_id
+            if not queue.stream_id or restored.queue_id in self.unsure:
+                self._identify(queue)
+        elif isinstance(queue, ChunkedQueue):
+            if isinstance(queue, ClassicQueue):
+                queue.restore_pages(pages, restored.counts)
+            queue.restore(messages, max(restored.next_sequence, 1), unclean)
+            if isinstance(queue, ClassicQueue):
+                self.restored += queue.ready_count() - len(messages)
+                queue.redelivered_below = max(queue.redelivered_below, restored.redelivered_below)
+                queue.restore_retries(restored.retries)
+                if queue.deduplication is not None:
+                    self.keys.give(queue.queue_id, queue.deduplication)
+                if queue.queued_keys is not None:
+                    self.keys.give_queued(queue, queue.queued_keys)
+
+    def _identify(self, stream: Stream) -> None:
+        """Give a stream an id of its own, and journal it: it has none yet, or not for certain.
+
+        Of one whose last messages may be lost the offsets may be given out again, so that it is not
+        the stream any more that somebody has read from.
+        """
+        stream.stream_id = self.broker.ids.stream_ids.new_id()
+        record: dict[str, object] = {
+            "id": int(stream.queue_id),
+            STREAM_ID_FIELD: stream.stream_id,
+        }
+        # Apart from the definition, which may hold what is not taken any more.
+        self.broker.turn.journal.define(STREAM_ID_FIELD, record)
+
+    def _bind(self, definition: dict[str, object]) -> None:
+        """Put a binding back whose ends are there (their deletes were replayed before)."""
+        vhost = self.broker.restore_vhost(_text(definition, "vhost"))
+        source = vhost.exchanges.get(_text(definition, "source"))
+        to_queue = _text(definition, "destination_type") == "queue"
+        destination = _text(definition, "destination")
+        ends = vhost.queues if to_queue else vhost.exchanges
+        if source is not None and destination in ends:
+            vhost.restore_binding(
+                source,
+                destination,
+                to_queue,
+                _text(definition, "routing_key"),
+                _table(definition, "arguments"),
+            )
+
+
+def _ends(identity: Identity) -> list[tuple[str, str, str]]:
+    """Return the ends of a binding, on which it hangs."""
+    vhost, source, kind, destination, _, _ = identity
+    return [(vhost, "exchange", source), (vhost, kind, destination)]
+
+
+def _identity(definition: dict[str, object]) -> Identity:
+    """Return what makes a binding's record unique; arguments compare by what they hold."""
+    arguments = _table(definition, "arguments")
+    return (
+        _text(definition, "vhost"),
+        _text(definition, "source"),
+        _text(definition, "destination_type"),
+        _text(definition, "destination"),
+        _text(definition, "routing_key"),
+        repr(sorted(arguments.items(), key=_first)),
+    )
+
+
+def _first(item: tuple[str, object]) -> str:
+    return item[0]
+
+
+def _text(definition: dict[str, object], field: str) -> str:
+    value = definition.get(field, "")
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "surrogateescape")
+    return value if isinstance(value, str) else str(value)
+
+
+def _raw(definition: dict[str, object], field: str) -> bytes:
+    value = definition.get(field)
+    return value if isinstance(value, bytes) else _text(definition, field).encode()
+
+
+def _number(definition: dict[str, object], field: str) -> int:
+    value = definition.get(field, 0)
+    return value if isinstance(value, int) else 0
+
+
+def _table(definition: dict[str, object], field: str) -> dict[str, object]:
+    value = definition.get(field)
+    return value if isinstance(value, dict) else {}

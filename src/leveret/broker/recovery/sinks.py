@@ -1,0 +1,129 @@
+"""Taking sinks back after a restart: the highest batch of each, and what it had not released.
+
+A decision names its staging queues by their ids.  Those that are gone by now were released, and
+deleted after that; the others go on.
+
+A record of an older release tells no destination: the sink is its name alone, until a record tells
+that a destination has adopted it.
+
+Invariant: the decision told last is the newest one of its sink.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+from mypy_extensions import i64
+
+from leveret.broker.classic.classic import ClassicQueue
+from leveret.broker.core.ownership import Owner, recorded_owner
+from leveret.broker.staging.sinks import Sink
+
+if TYPE_CHECKING:
+    from leveret.broker.node.broker import Broker
+    from leveret.broker.vhost.vhost import Vhost
+
+
+@final
+class RestoredSink:
+    """What was told of one sink: of its batches the queues' ids, and what becomes of the rest."""
+
+    def __init__(self) -> None:
+        self.batch: i64 = -1
+        self.time_ms: i64 = 0
+        self.adopted = False
+        #: None until a record tells one: an earlier release did not.
+        self.owner: Owner | None = None
+        self.decisions: dict[int, tuple[list[int], str]] = {}
+
+
+@final
+class LearnedSinks:
+    """The sinks of all vhosts, as far as they are known."""
+
+    def __init__(self) -> None:
+        #: By vhost, name and destination.
+        self._sinks: dict[tuple[str, str, str], RestoredSink] = {}
+
+    def define(self, definition: dict[str, object]) -> None:
+        """Take a decision."""
+        place = _place(definition)
+        sink = self._sinks.get(place)
+        if sink is None and definition.get("adopted") is True:
+            sink = self._sinks.pop((place[0], place[1], ""), None)
+        if sink is None:
+            sink = RestoredSink()
+        self._sinks[place] = sink
+        sink.adopted = definition.get("adopted") is True
+        batch = _number(definition, "batch")
+        sink.batch = batch
+        sink.time_ms = _number(definition, "time_ms")
+        sink.owner = recorded_owner(definition)
+        listed = definition.get("queues")
+        ids = [one for one in listed if isinstance(one, int)] if isinstance(listed, list) else []
+        if ids:
+            # Told again it comes at the end, where it was decided.
+            sink.decisions.pop(batch, None)
+            sink.decisions[batch] = (ids, _text(definition, "unroutable"))
+
+    def delete(self, definition: dict[str, object]) -> None:
+        """Forget a sink."""
+        self._sinks.pop(_place(definition), None)
+
+    def forget_vhost(self, name: str) -> None:
+        """Forget the sinks of a vhost."""
+        for place in list(self._sinks):
+            if place[0] == name:
+                del self._sinks[place]
+
+    def finish(self, broker: Broker) -> None:
+        """Give the sinks to their vhosts, whose queues are there."""
+        staged: dict[str, dict[i64, ClassicQueue]] = {}
+        for (vhost_name, name, destination), sink in self._sinks.items():
+            vhost = broker.vhosts.get(vhost_name)
+            if vhost is None:
+                continue
+            if vhost_name not in staged:
+                staged[vhost_name] = _staged(vhost)
+            queues = staged[vhost_name]
+            releases: list[tuple[i64, list[ClassicQueue], str]] = []
+            for batch, (ids, unroutable) in sink.decisions.items():
+                left = [queues[queue_id] for queue_id in ids if queue_id in queues]
+                if left:
+                    releases.append((batch, left, unroutable))
+            known = Sink(name, destination)
+            known.adopted = sink.adopted
+            known.owner = sink.owner
+            known.batch = sink.batch
+            known.time_ms = sink.time_ms
+            vhost.sinks.restore(known, releases)
+
+
+def _staged(vhost: Vhost) -> dict[i64, ClassicQueue]:
+    """Return the staging queues of a vhost by their ids."""
+    found: dict[i64, ClassicQueue] = {}
+    for queue in vhost.queues.values():
+        if isinstance(queue, ClassicQueue) and queue.staging is not None:
+            found[queue.queue_id] = queue
+    return found
+
+
+def _place(definition: dict[str, object]) -> tuple[str, str, str]:
+    """Return which sink a record is about."""
+    return (
+        _text(definition, "vhost"),
+        _text(definition, "name"),
+        _text(definition, "destination"),
+    )
+
+
+def _text(definition: dict[str, object], field: str) -> str:
+    value = definition.get(field, "")
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "surrogateescape")
+    return value if isinstance(value, str) else ""
+
+
+def _number(definition: dict[str, object], field: str) -> int:
+    value = definition.get(field, 0)
+    return value if isinstance(value, int) else 0

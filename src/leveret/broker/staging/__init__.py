@@ -1,0 +1,1 @@
+"""Staging queues and sinks: what is written and becomes visible by one commit."""

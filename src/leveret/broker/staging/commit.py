@@ -1,0 +1,406 @@
+"""A commit: the decision that a batch of staged messages is there, all of it, or not.
+
+It is a message to the default exchange with the routing key `amq.leveret.commit`, whose body names
+the sink, the batch, its staging queues in their order, and what becomes of a message that no queue
+takes.  It is looked at first, in slices where there is much to look at: what is staged must be
+synced, and for `fail` every message must have a destination.  Then `settle` decides, by one record
+of the journal.
+
+A sink is its name and, where the commit says one, its destination; a commit may also ask for a
+batch below the sink's last one to be refused, because nobody repeats such a batch by accident.
+
+Invariants: while it is looked at nothing more is staged in its queues; a refused commit changes
+nothing; a batch that is committed already is known again, and what was staged for it once more is
+dropped.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from leveret.broker.classic.browse import BrowseFilter, Look
+from leveret.broker.classic.classic import ClassicQueue
+from leveret.broker.core.ownership import Owner, check_owned, is_free_for
+from leveret.broker.core.turn import Dispatcher
+from leveret.broker.queue.queue import is_reached
+from leveret.broker.staging.release import (
+    DEAD_LETTER,
+    DROP_IT,
+    FAIL,
+    StagedRoutes,
+    copies_of,
+    unstaged,
+)
+from leveret.broker.staging.sinks import GIVE_SINK
+from leveret.broker.values.arguments import is_int
+from leveret.broker.vhost.vhost import DUPLICATE, RECORDED, Vhost
+from leveret.errors import AmqpError, NotFound, PreconditionFailed
+from leveret.limits import COMMIT_BYTES_MAX, SHORT_STRING_BYTES_MAX, STAGING_QUEUES_PER_COMMIT_MAX
+from leveret.message import Message
+from leveret.names import Name, cleaned
+from leveret.wire.staged import read_staged
+
+#: The routing key of a commit.
+COMMIT_KEY: Final = "amq.leveret.commit"
+
+_FIELDS: Final = ("sink", "destination", "batch", "queues", "unroutable", "lower")
+
+#: As much of a field's name that is none as an error quotes.
+_FIELD_CHARACTERS_QUOTED: Final = 64
+
+#: What becomes of a commit with a batch below the last one of its sink.
+LOWER_DROP: Final = "drop"
+LOWER_FAIL: Final = "fail"
+
+
+@final
+class Command:
+    """What a commit asks for."""
+
+    def __init__(
+        self,
+        sink: str,
+        destination: str,
+        batch: i64,
+        queues: list[Name],
+        unroutable: str,
+        fails_lower: bool,
+    ) -> None:
+        self.sink: Final = sink
+        #: Empty for a sink that is its name alone.
+        self.destination: Final = destination
+        self.batch: Final[i64] = batch
+        self.queues: Final = queues
+        self.unroutable: Final = unroutable
+        #: True where a batch below the last one is refused, not dropped.
+        self.fails_lower: Final = fails_lower
+
+    @property
+    def label(self) -> str:
+        """The sink as errors name it."""
+        return f"sink '{self.sink}'" + (f" to '{self.destination}'" if self.destination else "")
+
+    @property
+    def dead_letter_exchange(self) -> Name | None:
+        """The exchange for what no queue takes, if any."""
+        if self.unroutable.startswith(DEAD_LETTER):
+            return Name(self.unroutable[len(DEAD_LETTER) :])
+        return None
+
+
+def read_command(body: bytes) -> Command:
+    """Return what the body of a commit asks for.  Raises: PreconditionFailed (406)."""
+    if len(body) > COMMIT_BYTES_MAX:
+        raise _malformed(f"it has more than {COMMIT_BYTES_MAX} bytes")
+    try:
+        fields = json.loads(body)
+    except (ValueError, RecursionError):
+        raise _malformed("it is no JSON") from None
+    if not isinstance(fields, dict):
+        raise _malformed("it is no object")
+    unknown = [name for name in fields if name not in _FIELDS]
+    if unknown:
+        # JSON can write half characters, which are no text.
+        name = unknown[0][:_FIELD_CHARACTERS_QUOTED].encode("utf-8", "replace").decode()
+        raise _malformed(f"there is no '{name}' in it")
+    return Command(
+        _text(fields.get("sink"), "sink"),
+        _text(fields["destination"], "destination") if "destination" in fields else "",
+        _batch(fields.get("batch")),
+        _queues(fields.get("queues")),
+        _unroutable(fields.get("unroutable", FAIL)),
+        _fails_lower(fields.get("lower", LOWER_DROP)),
+    )
+
+
+def _text(value: object, field: str) -> str:
+    if not isinstance(value, str) or not value:
+        raise _malformed(f"its {field} is a text")
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError:
+        size = SHORT_STRING_BYTES_MAX + 1
+    if size > SHORT_STRING_BYTES_MAX:
+        raise _malformed(f"its {field} is a text of 1 to {SHORT_STRING_BYTES_MAX} bytes")
+    return value
+
+
+def _batch(value: object) -> int:
+    if not is_int(value) or not isinstance(value, int) or not 0 <= value < 2**63:
+        raise _malformed("its batch is an integer from 0 to 2^63-1")
+    return value
+
+
+def _queues(value: object) -> list[Name]:
+    if not isinstance(value, list):
+        raise _malformed("its queues are a list")
+    if len(value) > STAGING_QUEUES_PER_COMMIT_MAX:
+        raise _malformed(f"it has more than {STAGING_QUEUES_PER_COMMIT_MAX} queues")
+    names = [cleaned(_text(name, "queue")) for name in value]
+    if len(set(names)) != len(names):
+        raise _malformed("it names a queue twice")
+    return names
+
+
+def _unroutable(value: object) -> str:
+    if isinstance(value, str):
+        if value in (FAIL, DROP_IT):
+            return value
+        if value.startswith(DEAD_LETTER):
+            name = _text(value[len(DEAD_LETTER) :], "dead-letter exchange")
+            return DEAD_LETTER + cleaned(name)
+    raise _malformed(f"its unroutable is {FAIL}, {DROP_IT} or {DEAD_LETTER}<exchange>")
+
+
+def _fails_lower(value: object) -> bool:
+    if value not in (LOWER_DROP, LOWER_FAIL):
+        raise _malformed(f"its lower is {LOWER_DROP} or {LOWER_FAIL}")
+    return value == LOWER_FAIL
+
+
+def _malformed(why: str) -> PreconditionFailed:
+    return PreconditionFailed(f"invalid commit: {why}")
+
+
+class Commit(Dispatcher):
+    """One commit on its way to a decision; `judged` is overridden by who asked for it."""
+
+    def __init__(self, vhost: Vhost, command: Command, by: Owner) -> None:
+        super().__init__(vhost.turn)
+        self.vhost = vhost
+        self.command = command
+        #: The user who commits.
+        self.by: Final = by
+        self.queues: list[ClassicQueue] = []
+        #: True once nobody waits for it any more.
+        self.abandoned = False
+        #: True once `judged` was called.
+        self._over = False
+        self._routes = StagedRoutes(vhost)
+        self._looks: list[Look] = []
+
+    def judged(self, error: AmqpError | None) -> None:
+        """Hear that it may be settled, or why it is refused."""
+        raise RuntimeError("who commits hears of it")
+
+    # -- looking at it ----------------------------------------------------------------------------
+
+    def is_known(self) -> bool:
+        """Tell whether the batch is committed already."""
+        command = self.command
+        return self.vhost.sinks.has(command.sink, command.destination, command.batch, self.by)
+
+    @property
+    def label(self) -> str:
+        """The sink and its vhost, as errors name them."""
+        return f"{self.command.label} in vhost '{self.vhost.name}'"
+
+    def check_owner(self) -> None:
+        """Check that the sink is the user's, or nobody's, or new.
+
+        Raises: AccessRefused (403).
+        """
+        command = self.command
+        sink = self.vhost.sinks.live(command.sink, command.destination, self.by)
+        if sink is not None:
+            check_owned(sink.owner, self.by, self.label, GIVE_SINK)
+
+    def adopts(self) -> bool:
+        """Tell whether the sink is nobody's, and the user's once the commit is settled."""
+        command = self.command
+        sink = self.vhost.sinks.live(command.sink, command.destination, self.by)
+        return sink is not None and sink.owner is None
+
+    def check(self) -> None:
+        """Check the queues and seal them.
+
+        Raises: NotFound (404) for a queue or a dead-letter exchange that is not there;
+        PreconditionFailed (406) for a queue of another batch, or one that another commit has;
+        AccessRefused (403) for a queue that another user staged.
+        """
+        command = self.command
+        vhost = self.vhost
+        exchange = command.dead_letter_exchange
+        if exchange is not None and exchange not in vhost.exchanges:
+            raise NotFound(f"no {vhost.exchange_label(exchange)}")
+        vhost.sinks.check_room(command.sink, command.destination, self.by)
+        queues = [self._queue(name) for name in command.queues]
+        for queue in queues:
+            if queue.staging is not None:
+                queue.staging.sealed = True
+        self.queues = queues
+
+    def _queue(self, name: Name) -> ClassicQueue:
+        queue = self.vhost.queues.get(name)
+        label = self.vhost.queue_label(name)
+        if queue is None:
+            raise NotFound(f"no {label}")
+        if not isinstance(queue, ClassicQueue) or queue.staging is None:
+            raise PreconditionFailed(f"{label} is no staging queue")
+        staging = queue.staging
+        command = self.command
+        if not staging.is_part_of(command.sink, command.destination, command.batch):
+            place = f" to '{staging.destination}'" if staging.destination else ""
+            raise PreconditionFailed(
+                f"{label} belongs to batch {staging.batch} of sink '{staging.sink}'{place}"
+            )
+        staging.check_user(self.by)
+        staging.check_free()
+        if staging.sealed:
+            raise PreconditionFailed(f"{label} is being committed already")
+        return queue
+
+    def begin(self) -> bool:
+        """Look at what can be looked at now; tell whether that was all of it."""
+        group: i64 = 0
+        for queue in self.queues:
+            if queue.staging is not None:
+                group = max(group, queue.staging.group)
+        if self.command.unroutable == FAIL:
+            self._looks = [Look(queue, BrowseFilter()) for queue in reversed(self.queues)]
+        if group > self.turn.journal.durable_group:
+            self.turn.wait(self, group)
+        elif not self._looks:
+            return True
+        else:
+            self.mark()
+        return False
+
+    def synced(self, group: i64) -> None:
+        """Go on: what is staged is synced."""
+        self.mark()
+
+    def dispatch(self, limit: i64) -> bool:
+        """Look at up to `limit` messages."""
+        error: AmqpError | None = None
+        if self._over:
+            return False
+        if not self.abandoned:
+            try:
+                if self._look(limit):
+                    return True
+            except AmqpError as refusal:
+                error = refusal
+        self._over = True
+        self.judged(error)
+        return False
+
+    def _look(self, limit: i64) -> bool:
+        """Check that messages have a destination; tell whether there are more to look at.
+
+        Raises: PreconditionFailed (406) for one that has none.
+        """
+        looked: i64 = 0
+        while self._looks:
+            look = self._looks[-1]
+            look.looked = 0
+            while looked + look.looked < limit:
+                returned = look.next(limit)
+                if returned is None:
+                    break
+                self._check_routable(look.queue, returned.message)
+            if not look.ended:
+                return True
+            looked += look.looked
+            self._looks.pop()
+        return False
+
+    def _check_routable(self, queue: ClassicQueue, message: Message) -> None:
+        staged = read_staged(message.properties)
+        route = self._routes.find(staged)
+        queues = route.queues
+        if route.exchange is not None and (route.dynamic or not is_reached(queues)):
+            letter = unstaged(message, route, self.turn.now_ms)
+            queues = self._routes.queues(route, letter, copies_of(letter))
+        if not is_reached(queues):
+            raise PreconditionFailed(
+                f"a message in {self.vhost.queue_label(queue.name)} is unroutable: exchange "
+                f"'{staged.exchange.decode('utf-8', 'replace')}', routing key "
+                f"'{staged.routing_key.decode('utf-8', 'replace')}'"
+            )
+
+    # -- deciding ---------------------------------------------------------------------------------
+
+    def settle(self) -> i64:
+        """Decide, or know the batch again; return what a publish would.
+
+        Raises: PreconditionFailed (406) where a queue is gone meanwhile, or for a batch below the
+        last one that is to fail, or one sink too many; AccessRefused (403) where the sink or a
+        queue is another's by now; nothing was changed.
+        """
+        command = self.command
+        try:
+            self.check_owner()
+            self._check_queues()
+        except AmqpError:
+            self.unseal()
+            raise
+        if self.is_known():
+            self.unseal()
+            self._check_lower()
+            return self._drop_staged()
+        self.vhost.sinks.decide(
+            command.sink,
+            command.destination,
+            command.batch,
+            self.queues,
+            command.unroutable,
+            self.by,
+        )
+        return RECORDED
+
+    def _check_queues(self) -> None:
+        """Check what may have changed since the first look, or since another commit of it.
+
+        Raises: PreconditionFailed (406), AccessRefused (403).
+        """
+        command = self.command
+        known = self.is_known()
+        for queue in self.queues:
+            if queue.deleted and not known:
+                raise PreconditionFailed(f"{self.vhost.queue_label(queue.name)} is gone")
+            if queue.staging is not None:
+                queue.staging.check_user(self.by)
+        if not known:
+            self.vhost.sinks.check_room(command.sink, command.destination, self.by)
+
+    def _check_lower(self) -> None:
+        """Refuse a batch below the last one where that was asked for.
+
+        Raises: PreconditionFailed (406).
+        """
+        command = self.command
+        last = self.vhost.sinks.last_batch(command.sink, command.destination, self.by)
+        if command.fails_lower and command.batch < last:
+            # The number comes first: what a basic.return says is cut after 255 bytes.
+            raise PreconditionFailed(
+                f"batch {command.batch} is below {last}, the last batch of {command.label}"
+            )
+
+    def _drop_staged(self) -> i64:
+        """Drop what was staged once more for a batch that is committed."""
+        command = self.command
+        outcome: i64 = DUPLICATE
+        if self.vhost.sinks.repeated(command.sink, command.destination, self.by):
+            outcome = RECORDED
+        for name in self.command.queues:
+            queue = self.vhost.queues.get(name)
+            if not isinstance(queue, ClassicQueue) or queue.staging is None:
+                continue
+            staging = queue.staging
+            same = staging.is_part_of(command.sink, command.destination, command.batch)
+            mine = is_free_for(staging.owner, self.by)
+            if same and mine and staging.release is None and not staging.sealed:
+                self.vhost.drop_queue(queue)
+                outcome = RECORDED
+        return outcome
+
+    def unseal(self) -> None:
+        """Let the queues be staged to again: nothing was decided."""
+        for queue in self.queues:
+            if queue.staging is not None:
+                queue.staging.sealed = False
+        self.queues = []

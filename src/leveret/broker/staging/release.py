@@ -1,0 +1,285 @@
+"""The release of a committed batch: staged messages go to their exchanges, slice after slice.
+
+Each slice is one record of the journal, in which messages leave their staging queue and enter their
+queues; the next one waits for its sync.  So a crash leaves a slice here or there, and the batch in
+its order; the next start goes on where it was.  A queue that is empty is deleted.
+
+It waits while the disk is nearly full, while a queue that takes a message refuses more
+(`reject-publish`), and while what others have no memory for is written.
+
+Invariants: nothing is released before the decision is synced; one batch of a sink is released at a
+time, one queue after the other.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from leveret.broker.backlog.source import NOTHING
+from leveret.broker.classic.dead_letter import DeadLetter
+from leveret.broker.core.timers import Timed
+from leveret.broker.core.turn import SpillWaiter
+from leveret.broker.queue.queue import Queue, is_reached
+from leveret.broker.topology.exchange import Exchange
+from leveret.broker.values.copies import blind_copies, blinded, copy_keys
+from leveret.broker.values.special_headers import COPIES, special_headers
+from leveret.limits import (
+    DEAD_LETTER_RETRY_MS,
+    RELEASE_BYTES,
+    ROUTES_CACHED_MAX,
+    SPILL_BYTES_MAX,
+)
+from leveret.message import Address, Message
+from leveret.wire.properties import HEADERS, find_property, property_delivery_mode
+from leveret.wire.staged import Staged, read_staged, without_staged
+
+if TYPE_CHECKING:
+    from leveret.broker.classic.classic import ClassicQueue
+    from leveret.broker.staging.sinks import Sink
+    from leveret.broker.vhost.vhost import Vhost
+
+#: What becomes of a message that no queue takes.
+FAIL: Final = "fail"
+DROP_IT: Final = "drop"
+DEAD_LETTER: Final = "dead-letter:"
+
+#: The reason in `x-death`.
+UNROUTABLE: Final = "unroutable"
+
+_PERSISTENT: Final = 2
+
+
+@final
+class StagedRoute:
+    """Where an address leads, as long as the vhost's revision stays."""
+
+    def __init__(self, address: Address, exchange: Exchange | None, routing_key: str) -> None:
+        self.address: Final = address
+        self.exchange: Final = exchange
+        self.routing_key: Final = routing_key
+        self.queues: list[Queue] = []
+        #: True where each message is routed on its own.
+        self.dynamic = False
+
+
+@final
+class StagedRoutes:
+    """The addresses of staged messages, resolved."""
+
+    def __init__(self, vhost: Vhost) -> None:
+        self.vhost = vhost
+        self._revision: i64 = -1
+        self._known: dict[tuple[bytes, bytes], StagedRoute] = {}
+
+    def find(self, staged: Staged) -> StagedRoute:
+        """Return where an address leads."""
+        vhost = self.vhost
+        if self._revision != vhost.revision or len(self._known) >= ROUTES_CACHED_MAX:
+            self._known.clear()
+            self._revision = vhost.revision
+        names = (staged.exchange, staged.routing_key)
+        route = self._known.get(names)
+        if route is None:
+            address = Address(staged.exchange, staged.routing_key)
+            key = staged.routing_key.decode("utf-8", "surrogateescape")
+            exchange = vhost.exchanges.get(staged.exchange.decode("utf-8", "surrogateescape"))
+            route = StagedRoute(address, exchange, key)
+            if exchange is not None:
+                routing = vhost.route(exchange, key, b"")
+                route.queues = routing.queues
+                route.dynamic = routing.dynamic
+            self._known[names] = route
+        return route
+
+    def queues(self, route: StagedRoute, message: Message, copies: list[str]) -> list[Queue]:
+        """Return the queues of one message."""
+        exchange = route.exchange
+        if exchange is None or (not route.dynamic and not copies):
+            return route.queues
+        routing = self.vhost.route_copies(exchange, route.routing_key, copies, message.properties)
+        # What would be refused as a publish (a delay too long) goes nowhere.
+        return [] if routing.refusal else routing.queues
+
+
+def unstaged(message: Message, route: StagedRoute, now_ms: i64) -> Message:
+    """Return a staged message as its publisher meant it."""
+    address = route.address
+    message = blinded(message)
+    if message.address.blind_bytes > 0:
+        address = Address(address.exchange, address.routing_key, message.address.blind)
+    return Message(
+        address,
+        without_staged(message.properties),
+        message.body,
+        now_ms,
+        property_delivery_mode(message.properties) == _PERSISTENT,
+    )
+
+
+def copies_of(message: Message) -> list[str]:
+    """Return the keys of CC and BCC; they were checked when the message was staged."""
+    keys = blind_copies(message.address)
+    properties = message.properties
+    if find_property(properties, HEADERS) >= 0 and special_headers(properties) & COPIES:
+        keys = copy_keys(properties) + keys
+    return keys
+
+
+@final
+class Retry(Timed):
+    """A release that waits for room in a queue."""
+
+    def __init__(self, release: Release) -> None:
+        super().__init__()
+        self.release = release
+
+    def due(self, now_ms: i64) -> None:
+        """Try again."""
+        self.release.go_on()
+
+
+@final
+class Release(SpillWaiter):
+    """One committed batch on its way."""
+
+    def __init__(
+        self, vhost: Vhost, sink: Sink, batch: i64, queues: list[ClassicQueue], unroutable: str
+    ) -> None:
+        super().__init__()
+        self.vhost = vhost
+        self.sink = sink
+        self.batch: Final[i64] = batch
+        self.queues = queues
+        self.unroutable = unroutable
+        self.head: i64 = 0
+        self._routes = StagedRoutes(vhost)
+        self._retry: Retry | None = None
+        for queue in queues:
+            queue.kept = True
+            if queue.staging is not None:
+                queue.staging.release = self
+
+    def begin(self, group: i64) -> None:
+        """Begin once the group that holds the decision is synced."""
+        if group > self.vhost.turn.journal.durable_group:
+            self.vhost.turn.wait(self, group)
+        else:
+            self.go_on()
+
+    def left(self) -> list[ClassicQueue]:
+        """Return the queues that are not empty yet, in their order."""
+        return self.queues[self.head :]
+
+    def waiting(self) -> i64:
+        """Return how many messages are not released yet."""
+        count: i64 = 0
+        for queue in self.left():
+            count += queue.ready_count()
+        return count
+
+    def synced(self, group: i64) -> None:
+        """Go on: the decision, or the last slice, is synced."""
+        self.go_on()
+
+    def spilled(self) -> None:
+        """Go on: chunks were written."""
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Have the queue at hand looked at."""
+        if self.head < len(self.queues):
+            self.queues[self.head].mark()
+
+    def dispatch(self, queue: ClassicQueue, limit: i64) -> bool:
+        """Release a slice of a queue; it is marked when there may be more to do."""
+        turn = self.vhost.turn
+        if queue.deleted or self.sink.releases[0] is not self:
+            return False
+        if queue is not self.queues[self.head]:
+            return False
+        if self.waits_for != 0 or turn.disk_short:
+            return False
+        if turn.spill.unwritten_bytes > SPILL_BYTES_MAX:
+            turn.wait_spilled(self)
+            return False
+        if queue.ready_count() == 0:
+            self._end(queue)
+            return False
+        journal = turn.journal
+        journal.begin_tx()
+        moved = self._slice(queue, limit)
+        journal.end_tx()
+        if moved > 0:
+            turn.wait(self, journal.group)
+        elif queue.ready_count() == 0:
+            # What was left of it was found damaged.
+            self.go_on()
+        return False
+
+    def _slice(self, queue: ClassicQueue, limit: i64) -> i64:
+        """Move messages as long as one may; return how many."""
+        moved: i64 = 0
+        size: i64 = 0
+        while moved < limit and size < RELEASE_BYTES:
+            sequence = queue.ready.first()
+            returned = queue.ready.look(sequence) if sequence != NOTHING else None
+            if returned is None or not self._move(queue, sequence, returned.message):
+                break
+            moved += 1
+            size += returned.message.size
+        return moved
+
+    def _move(self, queue: ClassicQueue, sequence: i64, message: Message) -> bool:
+        """Move one message to where it is to go; False where it has to wait."""
+        vhost = self.vhost
+        route = self._routes.find(read_staged(message.properties))
+        letter = unstaged(message, route, vhost.turn.now_ms)
+        copies = copies_of(letter)
+        targets = self._routes.queues(route, letter, copies)
+        reached = is_reached(targets)
+        released = letter
+        found: i64 = len(targets)
+        if not reached and self.unroutable.startswith(DEAD_LETTER):
+            name = self.unroutable[len(DEAD_LETTER) :]
+            letter = DeadLetter(queue, sequence, letter, UNROUTABLE).letter_to(name)
+            exchange = vhost.exchanges.get(name)
+            targets = vhost.destinations(exchange, letter) if exchange is not None else []
+        for target in targets:
+            if target.screens and target.is_full(letter):
+                self._wait()
+                return False
+        if route.exchange is not None:
+            route.exchange.published_in += 1
+        queue.take(sequence)
+        vhost.move(queue, sequence, message, letter, targets)
+        if vhost.turn.events is not None:
+            # As of a publish: what was staged is published now.
+            vhost.turn.events.published(vhost, released, found)
+        if reached:
+            self.sink.released += 1
+        else:
+            self.sink.unroutable += 1
+        return True
+
+    def _wait(self) -> None:
+        """Try again later: a queue has no room."""
+        if self._retry is None:
+            self._retry = Retry(self)
+        turn = self.vhost.turn
+        turn.timers.set(self._retry, turn.now_ms + DEAD_LETTER_RETRY_MS)
+
+    def _end(self, queue: ClassicQueue) -> None:
+        """Delete a queue that is empty, and go on with the next one, or the next batch."""
+        queue.kept = False
+        self.head += 1
+        self.vhost.drop_queue(queue)
+        if self.head < len(self.queues):
+            self.go_on()
+            return
+        self.sink.time_ms = max(self.sink.time_ms, self.vhost.turn.now_ms)
+        releases = self.sink.releases
+        del releases[0]
+        if releases:
+            releases[0].go_on()

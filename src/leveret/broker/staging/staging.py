@@ -1,0 +1,139 @@
+"""Staging queues: messages that wait for their batch to be committed, or to be forgotten.
+
+A queue with `x-staging-sink` and `x-staging-batch` belongs to one batch of one sink.  What a client
+publishes to it says in its headers where it is to go; it is kept, persistent or not, and nobody
+consumes it.  It is for who declared it alone: who else has rights to its name neither stages in it
+nor looks at it, binds it, or lets go of it.  A commit decides about all queues of a batch
+(`commit.py`); then the messages go on to their exchanges (`release.py`), and the queue goes.  One
+that is never committed is deleted by whom declared it, by the commit of a later batch of its sink,
+or by its `x-expires`, which counts from its last publish.
+
+It is nobody's traffic: listings, exports, policies and events pass it over (`Queue.hidden`), and
+`list_sinks` shows it to operators.  Its messages count as memory like any others.
+
+Nothing that a policy says means anything to such a queue, and neither does a message's expiration
+before it goes on: a batch is whole or not at all.
+
+Invariants: what comes in otherwise than by `Vhost.stage`, whose caller has looked at the headers
+and the permissions, is refused; once a commit is looked at nothing more comes in.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from leveret.broker.core.ownership import Owner, is_free_for, owner_fields, recorded_owner
+from leveret.broker.queue.queue import DROP, REFUSE, TAKE
+from leveret.broker.values.arguments import Arguments, int_argument
+from leveret.errors import AccessRefused, PreconditionFailed
+
+if TYPE_CHECKING:
+    from leveret.broker.classic.classic import ClassicQueue
+    from leveret.broker.staging.release import Release
+
+SINK: Final = "x-staging-sink"
+BATCH: Final = "x-staging-batch"
+#: Where the sink writes to, which is a part of its identity; without it the name is all of it.
+DESTINATION: Final = "x-staging-destination"
+
+
+@final
+class Staging:
+    """What makes a classic queue a staging queue."""
+
+    def __init__(self, queue: ClassicQueue, sink: str, destination: str, batch: i64) -> None:
+        self.queue = queue
+        self.sink: Final = sink
+        self.destination: Final = destination
+        self.batch: Final[i64] = batch
+        #: Who declared it, and when; both are in its definition.  An earlier release did not say
+        #: who: the queue is then for whoever its name lets in.
+        self.owner: Owner | None = None
+        self.made_ms: i64 = queue.turn.now_ms
+        #: True while a message comes in by the right way.
+        self.admits = False
+        #: True while a commit is looked at.
+        self.sealed = False
+        #: The group of the journal that holds what came last.
+        self.group: i64 = 0
+        #: Once the batch is committed.
+        self.release: Release | None = None
+
+    def screen(self) -> i64:
+        """Judge a message: TAKE, REFUSE, or DROP what belongs to a batch that is committed."""
+        queue = self.queue
+        vhost = queue.vhost
+        if not self.admits or vhost is None:
+            return REFUSE
+        if vhost.sinks.drops(self.sink, self.destination, self.batch, self.owner):
+            queue.deduplicated += 1
+            return DROP
+        if self.sealed:
+            return REFUSE
+        self.group = queue.turn.journal.group
+        queue.touch()
+        return TAKE
+
+    def dispatch(self, limit: i64) -> bool:
+        """Let go of up to `limit` messages once the batch is committed."""
+        release = self.release
+        return release is not None and release.dispatch(self.queue, limit)
+
+    def definition(self) -> dict[str, object]:
+        """Return who declared it and when, as the record of its queue holds it."""
+        return staging_record(self.owner, self.made_ms)
+
+    def restore(self, record: dict[str, object]) -> None:
+        """Take back what a record told; older ones tell nothing, and the age begins anew."""
+        self.owner = recorded_owner(record)
+        made_ms = record.get("made_ms")
+        if isinstance(made_ms, int):
+            self.made_ms = made_ms
+
+    def is_part_of(self, sink: str, destination: str, batch: i64) -> bool:
+        """Tell whether it belongs to that batch of that sink."""
+        return (self.sink, self.destination, self.batch) == (sink, destination, batch)
+
+    def refuse_consumer(self) -> None:
+        """Raises: AccessRefused (403): what is staged is for nobody yet."""
+        raise AccessRefused(f"staging queue '{self.queue.name}' is not consumed")
+
+    def check_user(self, by: Owner | None) -> None:
+        """Check that it is `by` who stages here.
+
+        Raises: AccessRefused (403): it is the part of a batch that is another's.
+        """
+        if not is_free_for(self.owner, by):
+            raise AccessRefused(
+                f"staging queue '{self.queue.name}' belongs to another user, who alone stages in "
+                "it and commits or deletes it"
+            )
+
+    def check_free(self) -> None:
+        """Raises: PreconditionFailed (406) for a queue whose batch is committed."""
+        if self.release is not None:
+            raise PreconditionFailed(
+                f"batch {self.batch} of sink '{self.sink}' is committed and on its way out of "
+                f"queue '{self.queue.name}'"
+            )
+
+
+def staging_record(owner: Owner | None, made_ms: i64) -> dict[str, object]:
+    """Return what the record of a staging queue tells beside what that of any queue does."""
+    return {**owner_fields(owner), "made_ms": int(made_ms)}
+
+
+def staging_of(queue: ClassicQueue, arguments: Arguments) -> Staging | None:
+    """Return what the arguments of a queue ask for."""
+    sink = arguments.get(SINK)
+    if not isinstance(sink, str):
+        return None
+    destination = arguments.get(DESTINATION)
+    return Staging(
+        queue,
+        sink,
+        destination if isinstance(destination, str) else "",
+        int_argument(arguments, BATCH),
+    )

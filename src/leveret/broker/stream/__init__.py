@@ -1,0 +1,1 @@
+"""Streams: blocks of messages that stay, and those who read them by offset."""

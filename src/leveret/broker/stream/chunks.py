@@ -1,0 +1,91 @@
+"""A stream as chunks, for who reads it in bulk: stored chunks as they lie, the tail built at once.
+
+How it is used, part after part from an offset on:
+
+    part = next_part(stream, offset)
+    if part is None:             # the end: nothing at or after the offset is synced yet
+        stream.watch(watcher)    # `watcher.moved()` is called once, when there may be more
+    elif part.ref is not None:   # a stored chunk: read the bytes where it lies, off the loop
+        data = reader.read(part.ref)
+    else:                        # the tail, or what is not written to its file yet
+        data = part.data
+    offset = part.end            # and so on
+
+A part holds the messages from `part.first` to `part.end` - 1.  A stored chunk comes whole, so its
+first messages may lie before the offset; over what retention or damage took the next part begins
+after the offset.  A part is good for the turn of the loop in which it was made: a chunk may move
+(compaction) or go (retention), so where fewer bytes come than `ref.size`, or a chunk that does not
+check, `next_part` is asked once more before it is called damaged.
+
+It is not the reading and no transport: nothing here waits.
+
+Invariant: nothing beyond `stream.visible_end` is handed out.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64, mypyc_attr
+
+from leveret.chunk import ChunkBuilder
+from leveret.store.segments import ChunkRef
+
+if TYPE_CHECKING:
+    from leveret.broker.stream.stream import Stream
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class StreamWatcher:
+    """Who waits at the end of a stream."""
+
+    def moved(self) -> None:
+        """Hear, once, that more may be seen, or that the stream was deleted."""
+        raise RuntimeError("who watches a stream says how it goes on")
+
+
+@final
+class StreamPart:
+    """The messages `first` to `end` - 1 as one chunk: where it lies, or else its bytes."""
+
+    def __init__(self, first: i64, end: i64, ref: ChunkRef | None, data: bytes) -> None:
+        self.first: Final[i64] = first
+        self.end: Final[i64] = end
+        self.ref: Final = ref
+        self.data: Final = data
+
+
+def next_part(stream: Stream, offset: i64) -> StreamPart | None:
+    """Return the chunk of the message at `offset`, or of the first one after it; None at the end.
+
+    It costs a search among the blocks and, in the tail, the building of one chunk of at most
+    `CHUNK_RECORDS_MAX` messages.
+    """
+    block = stream.block_at(offset)
+    if block is None:
+        return None
+    end: i64 = block.end
+    ref = block.ref
+    if ref is not None and block.written and end <= stream.visible_end:
+        return StreamPart(block.first, end, ref, b"")
+    first: i64 = max(offset, block.first)
+    end = min(end, stream.visible_end)
+    if first >= end:
+        return None
+    return StreamPart(first, end, None, tail_chunk(stream, first, end))
+
+
+def tail_chunk(stream: Stream, first: i64, end: i64) -> bytes:
+    """Return the messages `first` to `end` - 1, which lie in one block in memory, as a chunk."""
+    block = stream.block_at(first)
+    messages = block.messages if block is not None else None
+    if block is None or messages is None or not block.first <= first < end <= block.end:
+        raise ValueError("only what lies in memory can be made a chunk")
+    builder = ChunkBuilder(stream.queue_id)
+    offset: i64 = first
+    while offset < end:
+        message = messages[offset - block.first]
+        if message is not None:
+            builder.add(offset, message)
+        offset += 1
+    return builder.build()

@@ -1,0 +1,154 @@
+"""What a consumer wants of a stream: by filter value, by routing key, by headers.
+
+A message has the filter value that its publisher gave it in the header `x-stream-filter-value`;
+without that header, or where it is no text, it is unfiltered.  Of several conditions all must hold.
+
+The judgement is exact for each message.  RabbitMQ judges whole chunks, by a Bloom filter, and its
+clients must judge again; who does so here finds nothing to drop.
+
+Invariant: a filter changes nothing of a message, and what it remembers of the last ones changes no
+verdict.
+
+Source: RabbitMQ 3.13's `x-stream-filter` and `x-stream-match-unfiltered`; the rest is ours.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from leveret.broker.values.arguments import Arguments, type_name
+from leveret.errors import PreconditionFailed
+from leveret.limits import STREAM_FILTER_KEYS_KNOWN_MAX, STREAM_FILTER_VALUES_MAX
+from leveret.message import Message
+from leveret.routing.headers import HeadersMatcher
+from leveret.routing.topic import TopicTrie
+from leveret.wire.properties import property_headers
+
+#: The header by which a publisher gives a message its filter value.
+FILTER_VALUE: Final = "x-stream-filter-value"
+
+FILTER: Final = "x-stream-filter"
+MATCH_UNFILTERED: Final = "x-stream-match-unfiltered"
+FILTER_ROUTING_KEY: Final = "x-stream-filter-routing-key"
+FILTER_HEADERS: Final = "x-stream-filter-headers"
+
+#: How the header begins in property bytes: most messages without it need not be decoded.
+_MARK: Final = b"\x15x-stream-filter-value"
+
+_NO_HEADERS: Final[dict[str, object]] = {}
+
+
+@final
+class StreamFilter:
+    """The conditions of one consumer; None stands for a condition that was not made."""
+
+    def __init__(
+        self,
+        values: set[str] | None,
+        match_unfiltered: bool,
+        routing_keys: list[str] | None,
+        headers: dict[str, object] | None,
+    ) -> None:
+        """Raises: PreconditionFailed (406) for a pattern or an `x-match` that is none."""
+        self._values: Final = values
+        self._match_unfiltered: Final = match_unfiltered
+        self._trie: TopicTrie | None = None
+        if routing_keys is not None:
+            self._trie = TopicTrie()
+            for pattern in routing_keys:
+                self._trie.insert(pattern, True)
+        self._headers = HeadersMatcher(headers) if headers is not None else None
+        #: Verdicts on routing keys that were met.
+        self.known_keys: dict[bytes, bool] = {}
+        # Neighbours often have the same properties, and the same verdict.
+        self._last_properties = b""
+        self._last_verdict = False
+
+    def matches(self, message: Message) -> bool:
+        """Tell whether a message is wanted."""
+        if self._trie is not None and not self._key_matches(message.address.routing_key):
+            return False
+        if self._values is None and self._headers is None:
+            return True
+        properties = message.properties
+        if properties != self._last_properties:
+            self._last_verdict = self._properties_match(properties)
+            self._last_properties = properties
+        return self._last_verdict
+
+    def _key_matches(self, key: bytes) -> bool:
+        known = self.known_keys
+        verdict = known.get(key)
+        if verdict is None:
+            trie = self._trie
+            assert trie is not None
+            verdict = len(trie.match(key.decode("utf-8", "surrogateescape"))) > 0
+            if len(known) >= STREAM_FILTER_KEYS_KNOWN_MAX:
+                known.clear()
+            known[key] = verdict
+        return verdict
+
+    def _properties_match(self, properties: bytes) -> bool:
+        values = self._values
+        matcher = self._headers
+        has_value = values is None or _MARK in properties
+        if matcher is None and not has_value:
+            return self._match_unfiltered
+        headers = property_headers(properties) or _NO_HEADERS
+        if values is not None:
+            value = headers.get(FILTER_VALUE)
+            if not isinstance(value, str):
+                if not self._match_unfiltered:
+                    return False
+            elif value not in values:
+                return False
+        return matcher is None or matcher.matches(headers)
+
+
+def stream_filter(arguments: Arguments, where: str) -> StreamFilter | None:
+    """Return what a consumer's arguments ask for, or None for everything.
+
+    Raises: PreconditionFailed (406) for what is no filter; `where` names the stream in the error.
+    """
+    values = _texts(arguments, FILTER, where)
+    unfiltered = arguments.get(MATCH_UNFILTERED, False)
+    if not isinstance(unfiltered, bool):
+        raise _invalid(MATCH_UNFILTERED, where, f"expected a boolean, got {type_name(unfiltered)}")
+    patterns = _texts(arguments, FILTER_ROUTING_KEY, where)
+    headers = arguments.get(FILTER_HEADERS)
+    if headers is not None and not isinstance(headers, dict):
+        raise _invalid(FILTER_HEADERS, where, f"expected a table, got {type_name(headers)}")
+    if values is None and patterns is None and headers is None:
+        return None
+    return StreamFilter(
+        None if values is None else set(values), unfiltered, patterns, _table(headers)
+    )
+
+
+def _table(headers: object) -> dict[str, object] | None:
+    return headers if isinstance(headers, dict) else None
+
+
+def _texts(arguments: Arguments, name: str, where: str) -> list[str] | None:
+    """Return an argument that is a text or a list of texts; None where it is absent."""
+    value = arguments.get(name)
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return [value]
+    if not isinstance(value, list):
+        raise _invalid(name, where, f"expected text or a list of texts, got {type_name(value)}")
+    if not value:
+        raise _invalid(name, where, "the list is empty")
+    if len(value) > STREAM_FILTER_VALUES_MAX:
+        raise _invalid(name, where, f"at most {STREAM_FILTER_VALUES_MAX} entries")
+    texts: list[str] = []
+    for item in value:
+        if not isinstance(item, str):
+            raise _invalid(name, where, f"expected text in the list, got {type_name(item)}")
+        texts.append(item)
+    return texts
+
+
+def _invalid(name: str, where: str, why: str) -> PreconditionFailed:
+    return PreconditionFailed(f"invalid arg '{name}' for {where}: \"{why}\"")

@@ -1,0 +1,220 @@
+"""The consumers of a stream that read under one name: one of them at a time, from a stored offset.
+
+A consumer with the argument `x-stream-consumer` belongs to the group of that name.  The group has
+one place in the stream.  One of its consumers is active and reads on from there; when it goes, the
+next one does, from the first message that was not acked.  Nobody gets anything while the one before
+holds messages: what it acks still counts.
+
+To its consumers the group stands for the stream: it is what they are subscribed to, and hears what
+becomes of their deliveries.  To everybody else they are consumers of the stream.
+
+Invariants: offsets go out in order, so the first of `unsettled` is the lowest; while a group has
+consumers or unsettled deliveries it is in `stream.offsets.groups`, and only then.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from leveret.broker.backlog.source import NOTHING
+from leveret.broker.queue.consumers import PartitionActive, SingleActive
+from leveret.broker.queue.queue import Queue
+from leveret.broker.stream.filter import StreamFilter, stream_filter
+from leveret.broker.stream.offsets import check_reader_name
+from leveret.broker.stream.reader import StreamReader
+
+if TYPE_CHECKING:
+    from leveret.broker.core.ownership import Owner
+    from leveret.broker.queue.consumer import Consumer
+    from leveret.broker.stream.stream import Stream
+    from leveret.message import Message
+
+#: The argument that names a consumer's group.
+READER_NAME: Final = "x-stream-consumer"
+
+
+@final
+class StreamGroup(Queue):
+    """A stream's stand-in for the consumers of one name."""
+
+    def __init__(self, stream: Stream, reader_name: str) -> None:
+        super().__init__(stream.turn, stream.queue_id, stream.name, True, False, False, {})
+        self.stream: Final = stream
+        self.reader_name: Final = reader_name
+        self.settings = stream.settings
+        self.keeps_all = True
+        self.adds_headers = True
+        self.turns = (
+            SingleActive(self.consumers)
+            if stream.partition < 0
+            else PartitionActive(self.consumers, stream.partition)
+        )
+        self.filters: dict[Consumer, StreamFilter | None] = {}
+        #: The place of the consumer that is served, which is the last one that got something.
+        self.reader: StreamReader | None = None
+        self.served: Consumer | None = None
+        #: Deliveries that were neither acked nor rejected nor given back.
+        self.unsettled: dict[i64, None] = {}
+        #: The lowest offset that was given back; the next consumer begins there.
+        self.returned: i64 = NOTHING
+
+    @property
+    def kind(self) -> str:
+        """Return `stream`."""
+        return "stream"
+
+    def own_entry(self) -> bytes:
+        """Return the header with a partition's name."""
+        return self.stream.own_entry()
+
+    # -- consumers --------------------------------------------------------------------------------
+
+    def subscribe(self, consumer: Consumer, where: str) -> None:
+        """Add a consumer.
+
+        Raises: as `Stream.attach`; AccessRefused (403) beside an exclusive one, and for a name that
+        is another user's; PreconditionFailed (406) when the stream keeps offsets for too many
+        names, or the user has too many.
+        """
+        stream = self.stream
+        offsets = stream.offsets
+        reader = stream.reader(consumer.arguments, where)
+        wanted = stream_filter(consumer.arguments, where)
+        by = consumer.outlet.link.as_owner
+        offsets.check_user(self.reader_name, by)
+        stream.subscribe(consumer, where)
+        offsets.own(self.reader_name, by)
+        offsets.groups[self.reader_name] = self
+        if self.reader is None:
+            stored = offsets.get(self.reader_name)
+            if stored != NOTHING:
+                reader = StreamReader(stream, stored)
+            self.reader = reader
+            self.store()
+        self.filters[consumer] = wanted
+        self.consumers.append(consumer)
+        self.turns = self.turns.added(consumer)
+        self.mark()
+
+    def unsubscribe(self, consumer: Consumer) -> None:
+        """Remove a consumer; the reply to its cancel waits until what it acked is stored."""
+        self.stream.unsubscribe(consumer)
+        place = self.consumers.index(consumer)
+        del self.consumers[place]
+        del self.filters[consumer]
+        self.turns = self.turns.removed(consumer, place)
+        self.store()
+        self._wait_for_store()
+        self._end_unused()
+        self.mark()
+
+    def end_others(self, owner: Owner) -> None:
+        """End the consumers that are not `owner`'s; what they ack of what they hold counts."""
+        for consumer in list(self.consumers):
+            if not owner.is_same(consumer.outlet.link.as_owner):
+                # The part of a consumer of all partitions ends with the whole.
+                consumer.cancel()
+                if consumer in self.consumers:
+                    self.unsubscribe(consumer)
+
+    def _wait_for_store(self) -> None:
+        """Let the reply to the method at hand wait until all that is recorded is on the disk."""
+        turn = self.turn
+        group = turn.journal.last_group
+        if group > turn.journal.durable_group:
+            turn.reply_group = max(turn.reply_group, group)
+
+    def _end_unused(self) -> None:
+        """End the group with its last consumer and the last delivery."""
+        if not self.consumers and not self.unsettled:
+            self.store()
+            self.stream.offsets.end(self)
+
+    def _serve(self, consumer: Consumer) -> StreamReader:
+        """Let `consumer` read on, from what the one before it did not finish."""
+        before = self.reader
+        assert before is not None
+        reader = StreamReader(self.stream, self.position())
+        reader.select(self.filters[consumer], before.from_ms)
+        reader.unsettled = self.unsettled
+        self.reader = reader
+        self.served = consumer
+        self.unsettled.clear()
+        self.returned = NOTHING
+        return reader
+
+    # -- messages ---------------------------------------------------------------------------------
+
+    def dispatch(self, limit: i64) -> bool:
+        """Hand out up to `limit` messages to the active consumer."""
+        consumer = self.turns.next()
+        reader = self.reader
+        if consumer is None or reader is None or self.deleted:
+            return False
+        if consumer is not self.served:
+            reader = self._serve(consumer)
+        looked = reader.hand_out(consumer, limit)
+        if looked > 0 and not self.unsettled:
+            # It passed over what it does not want, and need not look at that again.
+            self.stream.offsets.note(self)
+        return looked == limit
+
+    def position(self) -> i64:
+        """Return the offset of the first message that is not done."""
+        reader = self.reader
+        assert reader is not None
+        offset: i64 = reader.offset
+        for first in self.unsettled:
+            offset = first
+            break
+        return offset if self.returned == NOTHING else min(offset, self.returned)
+
+    def store(self) -> None:
+        """Journal how far the group has come, once that is known."""
+        reader = self.reader
+        if reader is not None and reader.from_ms == NOTHING and not self.deleted:
+            self.stream.offsets.store(self.reader_name, self.position())
+
+    def ack(self, sequence: i64, message: Message) -> None:
+        """Hear that a message is done."""
+        self.stream.acked += 1
+        self._settle(sequence)
+
+    def reject(self, sequence: i64, message: Message, count: i64) -> None:
+        """Hear that a message is done with: a stream lets go of nothing, but it comes no more."""
+        self.ack(sequence, message)
+
+    def requeue(self, sequence: i64, message: Message, count: i64, failed: bool = False) -> None:
+        """Hear that a message was given back: the offset stays before it until it comes again."""
+        if self.returned == NOTHING or sequence < self.returned:
+            self.returned = sequence
+        self._settle(sequence)
+
+    def _settle(self, sequence: i64) -> None:
+        self.unsettled.pop(sequence, None)
+        if not self.deleted:
+            self.stream.offsets.note(self)
+            self._end_unused()
+            self.mark()
+
+    # -- what the stream answers ------------------------------------------------------------------
+
+    def ready_count(self) -> i64:
+        """Return how many messages are visible."""
+        return self.stream.ready_count()
+
+    def ready_bytes(self) -> i64:
+        """Return the bytes of all messages."""
+        return self.stream.ready_bytes()
+
+
+def group_of(stream: Stream, name: object, where: str) -> StreamGroup:
+    """Return the group of that name, a new one where nobody reads under it.
+
+    Raises: PreconditionFailed (406) for what is no name; `where` names the stream in the error.
+    """
+    checked = check_reader_name(name, where)
+    group = stream.offsets.groups.get(checked)
+    return StreamGroup(stream, checked) if group is None else group

@@ -1,0 +1,255 @@
+"""How far the named consumers of a stream have come: what they begin with the next time.
+
+A name's offset is that of the first message which is not done.  It moves with every ack, and what
+it came to is journaled by one record a name at most every `STREAM_OFFSETS_MS`, and when a consumer
+ends: never by one for each message.  So a crash may bring back what was acked in the last moment.
+
+Who reads under which name is `stream.group`.
+
+A name belongs to the user who read or stored under it first (`ownership`): only he reads on under
+it.  What an earlier release stored belongs to nobody until somebody reads under it, and so does
+what who operates the broker stores.
+
+Invariants: `stored` is what the journal was told; no offset lies behind a message that nobody
+acked or rejected; `owners` has the names that are stored or read under, and no others.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from leveret.broker.backlog.source import NOTHING
+from leveret.broker.core.ownership import (
+    MAX_STREAM_CONSUMERS,
+    Owner,
+    Quota,
+    check_owned,
+    owner_fields,
+)
+from leveret.broker.core.timers import NO_DEADLINE, Timed
+from leveret.errors import NotFound, PreconditionFailed
+from leveret.limits import (
+    STREAM_OFFSET_NAMES_MAX,
+    STREAM_OFFSET_NAMES_PER_USER_MAX,
+    STREAM_OFFSETS_MS,
+)
+from leveret.names import check_new
+from leveret.store.record import FORGOTTEN
+
+if TYPE_CHECKING:
+    from leveret.broker.stream.group import StreamGroup
+    from leveret.broker.stream.stream import Stream
+
+
+#: What hands over a name, as errors say it.
+GIVE_NAME: Final = "set_stream_consumer_owner"
+
+
+@final
+class StreamOffsets(Timed):
+    """The stored offsets of one stream, and those who move them."""
+
+    def __init__(self, stream: Stream) -> None:
+        super().__init__()
+        self.stream: Final = stream
+        #: By the consumers' name, as the journal has it.
+        self.stored: dict[str, int] = {}
+        #: Who reads now, or has deliveries that are not settled.
+        self.groups: dict[str, StreamGroup] = {}
+        #: Whose each name is; None for nobody's.
+        self.owners: dict[str, Owner | None] = {}
+        #: Whom owners offer names to.
+        self.offered: dict[str, Owner] = {}
+        self.quota: Final = Quota(
+            stream.turn, MAX_STREAM_CONSUMERS, STREAM_OFFSET_NAMES_PER_USER_MAX
+        )
+        #: Groups that may have come further than is stored.
+        self._moved: dict[str, StreamGroup] = {}
+
+    def get(self, name: str) -> i64:
+        """Return the offset stored for `name`, or NOTHING."""
+        return self.stored.get(name, NOTHING)
+
+    def store(self, name: str, offset: i64) -> None:
+        """Journal that `name` has come to `offset`, unless that is known.
+
+        One ahead of the stream is nothing that anybody has come to: a restart takes none back.
+        """
+        if self.stored.get(name, NOTHING) == offset or offset > self.stream.next_offset:
+            return
+        if name not in self.owners:
+            self._add(name, None)
+        self.stream.turn.journal.consumer_offset(self.stream.queue_id, name.encode(), offset)
+        self.stored[name] = int(offset)
+
+    # -- owners -----------------------------------------------------------------------------------
+
+    def label(self, name: str) -> str:
+        """Return a name, its kind and its stream, as errors name them."""
+        return f"consumer name '{name}' of stream '{self.stream.name}'"
+
+    def check_user(self, name: str, by: Owner | None) -> None:
+        """Check that `by` may read and store under `name`, and that it has room if it is new.
+
+        Raises: AccessRefused (403) for another's; PreconditionFailed (406) for one too many.
+        """
+        if name in self.owners:
+            check_owned(self.owners[name], by, self.label(name), GIVE_NAME)
+            return
+        check_new(name, "consumer of a stream")
+        if len(self.owners) >= STREAM_OFFSET_NAMES_MAX:
+            raise PreconditionFailed(
+                f"a stream keeps the offsets of at most {STREAM_OFFSET_NAMES_MAX} names"
+            )
+        self.check_quota(by)
+
+    def check_quota(self, by: Owner | None) -> None:
+        """Check that a user may have one name more.  Raises: PreconditionFailed (406)."""
+        self.quota.check(
+            by,
+            f"consumer names in stream '{self.stream.name}'",
+            "delete one that is not used any more (leveret ctl delete_stream_consumer)",
+        )
+
+    def own(self, name: str, by: Owner | None) -> None:
+        """Let `name` be `by`'s, and journal that, where it is new or nobody's."""
+        if self.owners.get(name) is not None:
+            return
+        if by is not None:
+            self.give(name, by)
+        elif name not in self.owners:
+            self._add(name, None)
+
+    def give(self, name: str, to: Owner) -> None:
+        """Let `name` belong to `to`, and journal that; the consumers of others under it end."""
+        stream = self.stream
+        stream.turn.changes += 1
+        record = consumer_record(stream.queue_id, name, to)
+        stream.turn.journal.define("stream_consumer", record)
+        self._drop_owner(name)
+        self._add(name, to)
+        group = self.groups.get(name)
+        if group is not None:
+            group.end_others(to)
+
+    def _add(self, name: str, owner: Owner | None) -> None:
+        self.owners[name] = owner
+        self.quota.add(owner)
+
+    def _drop_owner(self, name: str) -> None:
+        """Know no more whose `name` is."""
+        if name in self.owners:
+            self.quota.remove(self.owners.pop(name))
+        self.offered.pop(name, None)
+
+    # -- in batches -------------------------------------------------------------------------------
+
+    def note(self, group: StreamGroup) -> None:
+        """Have what `group` has come to journaled before long."""
+        self._moved[group.reader_name] = group
+        if self.deadline_ms == NO_DEADLINE:
+            turn = self.stream.turn
+            turn.timers.set(self, turn.now_ms + STREAM_OFFSETS_MS)
+
+    def due(self, now_ms: i64) -> None:
+        """Journal what has moved since the last time."""
+        moved = self._moved
+        self._moved = {}
+        for group in moved.values():
+            group.store()
+
+    def end(self, group: StreamGroup) -> None:
+        """Know `group` no more: it has stored what it came to, and nobody reads in it."""
+        if self.groups.get(group.reader_name) is group:
+            del self.groups[group.reader_name]
+            if group.reader_name not in self.stored:
+                self._drop_owner(group.reader_name)
+        self._moved.pop(group.reader_name, None)
+
+    def drop(self) -> None:
+        """Let go of all because the stream is deleted."""
+        self.stream.turn.timers.cancel(self)
+        for group in self.groups.values():
+            group.deleted = True
+            group.consumers.clear()
+        self.groups.clear()
+        self._moved.clear()
+        self.stored.clear()
+        self.owners.clear()
+        self.offered.clear()
+        self.quota.clear()
+
+    # -- by an operator ---------------------------------------------------------------------------
+
+    def set(self, name: str, offset: i64, by: Owner | None = None) -> None:
+        """Let `name` begin at `offset` the next time; a new one is `by`'s, or without it nobody's.
+
+        Raises: PreconditionFailed (406) while somebody reads under that name, for a name that
+        cannot be one, for one too many, or for an offset ahead of the stream.
+        """
+        self._check_unused(name)
+        end = self.stream.next_offset
+        if offset > end:
+            raise PreconditionFailed(
+                f"the offset {int(offset)} is ahead of stream '{self.stream.name}', which ends at "
+                f"{int(end)}: use a number up to that, or 'next'"
+            )
+        if name not in self.owners:
+            self.check_user(name, by)
+            self.own(name, by)
+        self.store(name, offset)
+
+    def forget(self, name: str) -> None:
+        """Forget `name`.
+
+        Raises: NotFound (404); PreconditionFailed (406) while somebody reads under that name.
+        """
+        self._check_unused(name)
+        stream = self.stream
+        if name not in self.stored:
+            raise NotFound(f"no consumer '{name}' of stream '{stream.name}'")
+        stream.turn.changes += 1
+        del self.stored[name]
+        self._drop_owner(name)
+        stream.turn.journal.consumer_offset(stream.queue_id, name.encode(), FORGOTTEN)
+
+    def _check_unused(self, name: str) -> None:
+        check_reader_name(name, f"stream '{self.stream.name}'")
+        if name in self.groups:
+            raise PreconditionFailed(
+                f"consumer '{name}' of stream '{self.stream.name}' in use: end its consumers first"
+            )
+
+    # -- after a restart --------------------------------------------------------------------------
+
+    def restore(self, offsets: dict[bytes, int], owners: dict[bytes, Owner]) -> None:
+        """Take what snapshot and journal told; of names without an offset nothing is known.
+
+        None is ahead of the stream: where damage took its newest messages, their offsets are given
+        once more, and would be missed.
+        """
+        end: i64 = self.stream.next_offset
+        for name, offset in offsets.items():
+            text = name.decode("utf-8", "replace")
+            self.stored[text] = int(min(offset, end))
+            self._drop_owner(text)
+            self._add(text, owners.get(name))
+
+
+def consumer_record(queue_id: i64, name: str, owner: Owner) -> dict[str, object]:
+    """Return the record that tells whose a name of consumers of a stream is."""
+    return {"id": int(queue_id), "name": name.encode(), **owner_fields(owner)}
+
+
+def check_reader_name(name: object, where: str) -> str:
+    """Return a name under which an offset can be stored.  Raises: PreconditionFailed (406)."""
+    if isinstance(name, str) and 0 < len(name.encode("utf-8", "surrogateescape")) <= 255:
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            pass
+        else:
+            return name
+    raise PreconditionFailed(f"invalid arg 'x-stream-consumer' for {where}: 1 to 255 bytes of text")

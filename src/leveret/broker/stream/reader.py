@@ -1,0 +1,174 @@
+"""A consumer's place in a stream, and the request to read the block in which it lies.
+
+It is not the consumer and not the stream: a stream may have thousands of places, and each knows
+only its offset and the block in which that is.
+
+Invariants: a place only moves forward; it never gives what is not synced yet.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+from mypy_extensions import i32, i64
+
+from leveret.broker.backlog.source import NOTHING, MessageSource
+from leveret.broker.core.turn import ChunkWanted
+from leveret.message import Message
+from leveret.store.segments import ChunkRef
+from leveret.wire.buffer import BytesWriter, write_i32_be
+
+if TYPE_CHECKING:
+    from leveret.broker.queue.consumer import Consumer
+    from leveret.broker.stream.block import Block
+    from leveret.broker.stream.filter import StreamFilter
+    from leveret.broker.stream.stream import Stream
+
+
+@final
+class BlockWanted(ChunkWanted):
+    """The request to read a block back."""
+
+    def __init__(self, stream: Stream, block: Block, ref: ChunkRef) -> None:
+        super().__init__(ref)
+        self.stream = stream
+        self.block = block
+
+    def arrived(self, data: bytes) -> None:
+        """Put the messages into the block and let the readers go on."""
+        if self.block.ref is self.ref:
+            self.stream.loaded(self.block, data)
+        else:
+            # It was moved meanwhile, and may be gone from where it lay.
+            self.block.wanted = False
+            self.stream.want(self.block)
+
+
+@final
+class StreamReader(MessageSource):
+    """One consumer's place in a stream."""
+
+    def __init__(self, stream: Stream, offset: i64) -> None:
+        self.stream = stream
+        #: The offset of the message that is next.
+        self.offset: i64 = offset
+        self.block: Block | None = None
+        #: True while not every message is wanted.
+        self.selects = False
+        self.wanted: StreamFilter | None = None
+        #: Messages before the first one of that time are passed over.
+        self.from_ms: i64 = NOTHING
+        #: Where what was delivered is noted until it is settled; None where nobody asks.
+        self.unsettled: dict[i64, None] | None = None
+
+    def select(self, wanted: StreamFilter | None, from_ms: i64) -> None:
+        """Give only what `wanted` lets through, from the first message of `from_ms` or later on.
+
+        Either may be missing: None and NOTHING.
+        """
+        self.wanted = wanted
+        self.from_ms = from_ms
+        self.selects = wanted is not None or from_ms != NOTHING
+
+    def hand_out(self, consumer: Consumer, limit: i64) -> i64:
+        """Deliver to `consumer` what is wanted of the next `limit` messages.
+
+        Return how many were looked at: so a long run of what nobody wants is taken in slices.  It
+        costs no credit.
+        """
+        outlet = consumer.outlet
+        unsettled = self.unsettled
+        looked: i64 = 0
+        delivered: i64 = 0
+        while looked < limit and consumer.ready():
+            offset = self.first()
+            if offset == NOTHING:
+                break
+            looked += 1
+            message = self.take()
+            if not self.selects or self._wants(message):
+                if unsettled is not None:
+                    unsettled[offset] = None
+                outlet.deliver(consumer, message, offset, 0)
+                delivered += 1
+        self.stream.delivered += delivered
+        return looked
+
+    def _wants(self, message: Message) -> bool:
+        if self.from_ms != NOTHING:
+            if message.timestamp_ms < self.from_ms:
+                return False
+            # Later ones count, whatever their times: clocks are set back.
+            self.from_ms = NOTHING
+            self.selects = self.wanted is not None
+        wanted = self.wanted
+        return wanted is None or wanted.matches(message)
+
+    def first(self) -> i64:
+        """Return the offset that is next, or NOTHING (end, or not read from its file yet)."""
+        stream = self.stream
+        while self.offset < stream.visible_end:
+            block = self.block
+            if (
+                block is None
+                or self.offset < stream.first_offset
+                or not block.first <= self.offset < block.end
+            ):
+                block = self._enter()
+                if block is None or self.offset >= stream.visible_end:
+                    # Retention, or a gap, may have moved the place on to what is not synced yet.
+                    return NOTHING
+            messages = block.messages
+            if messages is None:
+                stream.want(block)
+                return NOTHING
+            if messages[self.offset - block.first] is not None:
+                return self.offset
+            # Damage took this message; the next one is what there is.
+            self.offset += 1
+        return NOTHING
+
+    def _enter(self) -> Block | None:
+        """Go to the block of the offset, or over a gap to the next one; None at the end."""
+        stream = self.stream
+        self.offset = max(self.offset, stream.first_offset)
+        place = stream.place_of(self.offset)
+        block = stream.blocks[place]
+        if self.offset >= block.end:
+            if place + 1 >= len(stream.blocks):
+                return None
+            place += 1
+            block = stream.blocks[place]
+            self.offset = block.first
+        self.block = block
+        stream.turn.stream_cache.use(block)
+        if place + 1 < len(stream.blocks):
+            # So that the next one is there when this one is read.
+            ahead = stream.blocks[place + 1]
+            if ahead.messages is None:
+                stream.want(ahead)
+        return block
+
+    def take(self) -> Message:
+        """Return the message at the offset and move on."""
+        block = self.block
+        assert block is not None
+        assert block.messages is not None
+        message = block.messages[self.offset - block.first]
+        assert message is not None
+        self.offset += 1
+        return message
+
+    def count(self) -> i64:
+        """Return how many messages lie before the visible end."""
+        return max(self.stream.visible_end - self.offset, 0)
+
+
+def stream_entry(name: str) -> bytes:
+    """Return the header `x-stream-name` as the bytes of a table's entry."""
+    w = BytesWriter()
+    w.write(b"\x0dx-stream-nameS")
+    raw = name.encode("utf-8", "surrogateescape")
+    write_i32_be(w, i32(len(raw)))
+    w.write(raw)
+    return w.getvalue()

@@ -1,0 +1,90 @@
+"""How much a stream keeps: whole segments go from its front, by the stream's size or their age.
+
+A segment is a run of blocks whose bytes reach `x-stream-max-segment-size-bytes`; without it each
+block is one.  Files have sizes of their own.
+
+Invariants: what is not synced stays, and so does the newest segment, for by it a reader learns
+where the stream has come to.  A segment of given size is cut from the front, so the same messages
+make the same segments after a restart.
+"""
+
+from __future__ import annotations
+
+from typing import final
+
+from mypy_extensions import i64
+
+from leveret.broker.stream.block import Block
+from leveret.broker.values.arguments import age_seconds, int_argument
+
+
+@final
+class Retention:
+    """The retention of one stream."""
+
+    def __init__(self) -> None:
+        #: Below 0 there is no limit.
+        self.bytes_max: i64 = -1
+        self.age_ms_max: i64 = -1
+        self.segment_bytes: i64 = 0
+        #: Blocks and bytes of the first segment as far as it was looked at, and its newest message.
+        self._count: i64 = 0
+        self._size: i64 = 0
+        self._timestamp_max: i64 = 0
+
+    def configure(self, merged: dict[str, object]) -> None:
+        """Take the arguments of the stream and its policies."""
+        self.bytes_max = int_argument(merged, "x-max-length-bytes")
+        self.segment_bytes = int_argument(merged, "x-stream-max-segment-size-bytes")
+        age = merged.get("x-max-age")
+        self.age_ms_max = age_seconds(age) * 1000 if isinstance(age, str) else -1
+        self._begin()
+
+    def _begin(self) -> None:
+        """Look at the first segment afresh."""
+        self._count = 0
+        self._size = 0
+        self._timestamp_max = 0
+
+    def closes(self, last: Block, now_ms: i64) -> bool:
+        """Tell whether the newest block is to be closed: else its first message kept it for long.
+
+        So a message stays for twice the age at most, however few there are, once others came.
+        """
+        messages = last.messages
+        if self.age_ms_max < 0 or not messages:
+            return False
+        first = messages[0]
+        return first is not None and first.timestamp_ms < now_ms - self.age_ms_max
+
+    def over(self, blocks: list[Block], size: i64, visible_end: i64, now_ms: i64) -> i64:
+        """Return how many blocks are to go from the front of a stream of `size` bytes."""
+        if self.bytes_max < 0 and self.age_ms_max < 0:
+            return 0
+        dropped: i64 = 0
+        places: i64 = len(blocks) - (2 if blocks[-1].count == 0 else 1)
+        oldest: i64 = now_ms - self.age_ms_max
+        while dropped < places:
+            too_long = self.bytes_max >= 0 and size > self.bytes_max
+            if not too_long and (self.age_ms_max < 0 or blocks[dropped].timestamp_max >= oldest):
+                break
+            if not self._measure(blocks, dropped, places, visible_end):
+                break
+            if not too_long and self._timestamp_max >= oldest:
+                break
+            size -= self._size
+            dropped += self._count
+            self._begin()
+        return dropped
+
+    def _measure(self, blocks: list[Block], start: i64, places: i64, visible_end: i64) -> bool:
+        """Measure the segment at `start`; tell whether it is whole and seen."""
+        while self._count == 0 or self._size < self.segment_bytes:
+            place = start + self._count
+            if place >= places or blocks[place].end > visible_end:
+                return False
+            block = blocks[place]
+            self._size += block.size
+            self._timestamp_max = max(self._timestamp_max, block.timestamp_max)
+            self._count += 1
+        return True

@@ -1,0 +1,460 @@
+"""The stream: messages stay, each at an offset, and any number of consumers read them.
+
+Messages lie in blocks of at most a chunk's size.  The newest block is in memory; one that is full,
+or that a checkpoint closes, goes to a file as a chunk and is read back when somebody wants it, so
+that a stream's length costs no memory but some 250 bytes for each block.  Acks are credit and
+remove nothing; retention removes blocks from the front.
+
+Invariants: only synced offsets are visible; offsets have no gaps but where damage took some; all
+blocks but the last have a place in a file; what is not seen yet is in memory.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from leveret.broker.backlog.source import NOTHING
+from leveret.broker.core.turn import Damaged, Turn
+from leveret.broker.queue.consumer import Consumer
+from leveret.broker.queue.queue import Queue
+from leveret.broker.stream.block import Block
+from leveret.broker.stream.chunks import StreamWatcher
+from leveret.broker.stream.filter import stream_filter
+from leveret.broker.stream.offsets import StreamOffsets
+from leveret.broker.stream.reader import BlockWanted, StreamReader, stream_entry
+from leveret.broker.stream.retention import Retention
+from leveret.broker.stream.spill import BlockRecord, spill
+from leveret.broker.stream.time import block_in_time, end_in_time, offset_in_time
+from leveret.broker.values.arguments import age_seconds, int_argument, is_age
+from leveret.chunk import ChunkDamaged, RecordDamaged
+from leveret.errors import NotImplementedFault, PreconditionFailed
+from leveret.limits import CHUNK_RECORDS_MAX, SUPER_STREAM_PARTITIONS_MAX
+from leveret.message import Message
+from leveret.store.segments import ChunkRef, check_chunk
+from leveret.wire.tables import Timestamp
+
+#: No message is younger; what is later on the wire means the same and must fit 64 bits in ms.
+_SECONDS_MAX: Final = 1 << 50
+
+#: No stream comes so far; a number on the wire may be greater than what 64 bits with a sign hold.
+_OFFSET_MAX: Final = 1 << 60
+
+
+#: What tells a stream's id, in its record and as the kind of a record that tells it alone.
+STREAM_ID_FIELD: Final = "stream_id"
+
+#: The argument by which a consumer says which stream of the name it means, and the one by which it
+#: asks that: the consumer tag that the broker makes ends in the id then.
+STREAM_ID: Final = "x-stream-id"
+TELL_STREAM_ID: Final = "x-stream-tell-id"
+
+
+@final
+class Stream(Queue):
+    """A queue of type `stream`."""
+
+    def __init__(self, turn: Turn, queue_id: i64, name: str, arguments: dict[str, object]) -> None:
+        super().__init__(turn, queue_id, name, True, False, False, arguments)
+        self.keeps_all = True
+        self.adds_headers = True
+        #: Which of all streams that ever had its name it is; it is told from them by that.
+        self.stream_id = ""
+        #: Which partition of a super stream it is, from 0 on; below 0 it is none.
+        self.partition: i64 = min(
+            int_argument(arguments, "x-super-stream-partition"), SUPER_STREAM_PARTITIONS_MAX
+        )
+        self._entry = stream_entry(name) if self.partition >= 0 else b""
+        #: The newest block, which is in memory and has no place in a file; `blocks` ends with it.
+        self.last = Block(0)
+        self.blocks: list[Block] = [self.last]
+        self.first_offset: i64 = 0
+        self.next_offset: i64 = 0
+        #: Offsets below it are synced; readers see no more.
+        self.visible_end: i64 = 0
+        #: What each group of the journal that is not synced yet ends with: (group, next offset).
+        self.unsynced: list[tuple[i64, i64]] = []
+        self.size: i64 = 0
+        #: The places of the consumers that have no name; groups of named ones have theirs.
+        self.readers: dict[Consumer, StreamReader] = {}
+        self.offsets = StreamOffsets(self)
+        #: Blocks that were written before their messages were synced: in memory until then.
+        self.unseen: list[Block] = []
+        #: Who waits for more to be seen, each called once.
+        self.watchers: list[StreamWatcher] = []
+        self.retention = Retention()
+        self.configure(arguments)
+
+    @property
+    def kind(self) -> str:
+        """Return `stream`."""
+        return "stream"
+
+    def own_entry(self) -> bytes:
+        """Return the header with a partition's name."""
+        return self._entry
+
+    def definition(self, vhost: str) -> dict[str, object]:
+        """Return the stream as its journal record holds it."""
+        return {**super().definition(vhost), STREAM_ID_FIELD: self.stream_id}
+
+    def configure(self, merged: dict[str, object]) -> None:
+        """Take the stream's arguments as its policies have changed them."""
+        super().configure(merged)
+        self.retention.configure(merged)
+        for group in self.offsets.groups.values():
+            group.settings = self.settings
+
+    # -- writing ----------------------------------------------------------------------------------
+
+    def publish(self, message: Message) -> i64:
+        """Append `message`; return its offset.  It is seen when its group is synced."""
+        offset = self.append(message)
+        self.published += 1
+        group = self.turn.journal.group
+        unsynced = self.unsynced
+        if unsynced and unsynced[-1][0] == group:
+            unsynced[-1] = (group, self.next_offset)
+        else:
+            unsynced.append((group, self.next_offset))
+            self.turn.wait(self, unsynced[0][0])
+        return offset
+
+    def append(self, message: Message) -> i64:
+        """Put `message` at the end and nothing else (recovery)."""
+        block = self.last
+        if block.count >= CHUNK_RECORDS_MAX or (
+            block.count > 0 and block.size + message.size > self.turn.page_bytes
+        ):
+            block = self.begin_block(self.next_offset)
+        block.add(message)
+        self.size += message.size
+        self.turn.unchunked_bytes += message.size
+        self.turn.held_bytes += message.size
+        self.turn.held_messages += 1
+        offset = self.next_offset
+        self.next_offset = offset + 1
+        return offset
+
+    def begin_block(self, first: i64) -> Block:
+        """Begin a block at the end, and have the one before it written."""
+        block = Block(first)
+        self.add_block(block)
+        return block
+
+    def add_block(self, block: Block) -> None:
+        """Put a block at the end, and have the one before it written."""
+        last = self.last
+        block.timestamp_before = max(last.timestamp_before, last.timestamp_max)
+        if last.count == 0:
+            self.blocks.pop()
+        elif last.ref is None:
+            spill(self, last)
+        self.blocks.append(block)
+        self.last = block
+
+    def settle(self) -> None:
+        """Have all that came by now written, for a checkpoint."""
+        if self.last.count > 0:
+            self.begin_block(self.next_offset)
+
+    def spilled(self, block: Block, ref: ChunkRef) -> None:
+        """Hear that a block is written: journal where it lies; it need not stay in memory."""
+        block.written = True
+        if self.gone(block):
+            return
+        self.turn.journal.later(BlockRecord(self, block, ref))
+        if block.end <= self.visible_end:
+            self.turn.stream_cache.put(block)
+        else:
+            self.unseen.append(block)
+
+    def synced(self, group: i64) -> None:
+        """Show what the synced groups hold, then let retention look."""
+        unsynced = self.unsynced
+        while unsynced and unsynced[0][0] <= group:
+            self.visible_end = unsynced.pop(0)[1]
+        if unsynced:
+            self.turn.wait(self, unsynced[0][0])
+        if self.unseen:
+            self._see()
+        self.retain()
+        self._mark_all()
+        if self.watchers:
+            self._tell_watchers()
+
+    def _see(self) -> None:
+        """Let blocks go that were written before they were synced."""
+        unseen = self.unseen
+        self.unseen = []
+        for block in unseen:
+            if block.end > self.visible_end:
+                self.unseen.append(block)
+            elif not self.gone(block):
+                self.turn.stream_cache.put(block)
+
+    def retain(self) -> None:
+        """Let go of what is more than the stream is to keep."""
+        if self.retention.closes(self.last, self.turn.now_ms):
+            self.settle()
+        blocks = self.blocks
+        dropped = self.retention.over(blocks, self.size, self.visible_end, self.turn.now_ms)
+        if dropped > 0:
+            for block in blocks[:dropped]:
+                self.forget(block)
+            del blocks[:dropped]
+            self.first_offset = blocks[0].first
+            self.turn.journal.trim(self.queue_id, self.first_offset)
+
+    def gone(self, block: Block) -> bool:
+        """Tell whether a block is none of the stream's any more."""
+        return self.deleted or block.end <= self.first_offset
+
+    def forget(self, block: Block) -> None:
+        """Let go of a block for good."""
+        turn = self.turn
+        self.size -= block.size
+        ref = block.ref
+        if ref is None:
+            turn.unchunked_bytes -= block.size
+        else:
+            turn.spill.use.lives(ref, -ref.count)
+        turn.stream_cache.drop(block)
+        if block.messages is not None:
+            block.messages = None
+            turn.held_bytes -= block.size
+            turn.held_messages -= block.count
+
+    # -- blocks -----------------------------------------------------------------------------------
+
+    def place_of(self, offset: i64) -> i64:
+        """Return the place of the last block that begins at or before `offset`."""
+        blocks = self.blocks
+        low: i64 = 0
+        high: i64 = len(blocks) - 1
+        while low < high:
+            middle: i64 = (low + high + 1) // 2
+            if blocks[middle].first <= offset:
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+    def block_at(self, offset: i64) -> Block | None:
+        """Return the block that holds `offset`, or the next one after it; None behind the last."""
+        place = self.place_of(offset)
+        block = self.blocks[place]
+        if offset >= block.end:
+            if place + 1 >= len(self.blocks):
+                return None
+            block = self.blocks[place + 1]
+        return block if block.count > 0 else None
+
+    def want(self, block: Block) -> None:
+        """Ask the shell to read `block`, once."""
+        ref = block.ref
+        if not block.wanted and ref is not None:
+            block.wanted = True
+            self.turn.wanted.append(BlockWanted(self, block, ref))
+
+    def loaded(self, block: Block, data: bytes) -> None:
+        """Take the chunk of `block` into memory for a while."""
+        block.wanted = False
+        if self.gone(block) or block.messages is not None:
+            return
+        block.messages = self._decoded(block, data)
+        self.turn.held_bytes += block.size
+        self.turn.held_messages += block.count
+        self.turn.stream_cache.put(block)
+        self._mark_all()
+
+    def _mark_all(self) -> None:
+        """Note that there may be something for everybody who reads."""
+        self.mark()
+        for group in self.offsets.groups.values():
+            group.mark()
+
+    def _decoded(self, block: Block, data: bytes) -> list[Message | None]:
+        """Return the messages of a chunk; what is damaged is None, and told to the log."""
+        messages: list[Message | None] = [None] * block.count
+        ref = block.ref
+        assert ref is not None
+        try:
+            chunk = check_chunk(data, ref, self.queue_id)
+        except ChunkDamaged as damage:
+            what = f"stream '{self.name}': {ref} is damaged: {damage}"
+            self.turn.damaged.append(Damaged(ref, data, what, ref.count))
+            return messages
+        broken: list[str] = []
+        for index in range(chunk.count):
+            try:
+                messages[chunk.sequence(index) - block.first] = chunk.message(index)
+            except RecordDamaged as record:  # mypyc: a name has one type in a function
+                broken.append(str(record.sequence))
+        if broken:
+            what = f"stream '{self.name}': {ref}: the messages {', '.join(broken[:20])}"
+            self.turn.damaged.append(Damaged(ref, data, what, len(broken)))
+        return messages
+
+    def next_number(self) -> i64:
+        """Return the offset that the next message gets."""
+        return self.next_offset
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    def attach(self, consumer: Consumer, where: str) -> None:
+        """Place a new consumer by its arguments.
+
+        Raises: NotImplementedFault (540) without acks; PreconditionFailed (406) without prefetch,
+        for an offset that is none, a filter that is none, or the id of another stream.
+        """
+        if consumer.no_ack:
+            raise NotImplementedFault(
+                f"automatic acknowledgement not supported by stream queues {where}"
+            )
+        if consumer.prefetch_count <= 0:
+            raise PreconditionFailed(f"consumer prefetch count is not set for '{where}'")
+        wanted = consumer.arguments.get(STREAM_ID, self.stream_id)
+        if wanted != self.stream_id:
+            raise PreconditionFailed(
+                f"{where} was deleted and declared again: "
+                f"its id is '{self.stream_id}', not '{wanted}'"
+            )
+        if consumer.queue is self:
+            self.readers[consumer] = self.reader(consumer.arguments, where)
+
+    def detach(self, consumer: Consumer) -> None:
+        """Forget a consumer's place."""
+        self.readers.pop(consumer, None)
+
+    def reader(self, arguments: dict[str, object], where: str) -> StreamReader:
+        """Return the place where a consumer with these arguments begins.
+
+        Raises: PreconditionFailed (406).
+        """
+        wanted = arguments.get("x-stream-offset", "next")
+        reader = StreamReader(self, self.start_offset(wanted, where))
+        reader.select(stream_filter(arguments, where), self._time_of(wanted))
+        return reader
+
+    def start_offset(self, wanted: object, where: str) -> i64:
+        """Return the offset at which a consumer starts that asked for `wanted`.
+
+        That of a time may lie before it, by less than a block: `StreamReader.select`.
+
+        Raises: PreconditionFailed (406).
+        """
+        if wanted == "first":
+            return self.first_offset
+        if wanted == "next":
+            return self.visible_end
+        if wanted == "last":
+            return max(self.visible_end - 1, self.first_offset)
+        if isinstance(wanted, int) and not isinstance(wanted, bool):
+            # A negative one counts from the end; it may be of any size.
+            offset = wanted if wanted >= 0 else int(self.visible_end) + wanted
+            return max(min(offset, _OFFSET_MAX), int(self.first_offset))
+        time_ms = self._time_of(wanted)
+        if time_ms == NOTHING:
+            raise PreconditionFailed(f"invalid arg 'x-stream-offset' for {where}")
+        return self.offset_near(time_ms)
+
+    def _time_of(self, wanted: object) -> i64:
+        """Return the time in ms that a wanted offset stands for; NOTHING where it is no time."""
+        if isinstance(wanted, Timestamp):
+            return min(wanted.seconds, _SECONDS_MAX) * 1000
+        if isinstance(wanted, str) and is_age(wanted):
+            return max(self.turn.now_ms - age_seconds(wanted) * 1000, 0)
+        return NOTHING
+
+    def offset_at(self, timestamp_ms: i64) -> i64:
+        """Return the offset of the first message taken at or after a time, else the visible end.
+
+        It costs a search among the blocks and, for one in a file, a chunk that is read at once.
+        """
+        offset = offset_in_time(self, timestamp_ms)
+        return max(min(offset, self.visible_end), self.first_offset)
+
+    def end_at(self, timestamp_ms: i64) -> i64:
+        """Return the offset after the last visible message taken before a time, else the first.
+
+        It costs a look at each block behind it, and a chunk as for `offset_at`.
+        """
+        offset = end_in_time(self, timestamp_ms)
+        return max(min(offset, self.visible_end), self.first_offset)
+
+    def offset_near(self, timestamp_ms: i64) -> i64:
+        """Return where the block begins that holds the message of a time; nothing is read."""
+        offset = block_in_time(self, timestamp_ms)
+        return max(min(offset, self.visible_end), self.first_offset)
+
+    def takes_now(self) -> bool:
+        """Tell whether there is a consumer with credit, which gets it when it is synced."""
+        for consumer in self.readers:
+            if consumer.ready():
+                return True
+        return False
+
+    def dispatch(self, limit: i64) -> bool:
+        """Hand out up to `limit` messages, each consumer's share from its own place."""
+        more = False
+        # Who has no credit takes no share from the others.
+        ready = [consumer for consumer in self.readers if consumer.ready()]
+        share: i64 = max(limit // max(len(ready), 1), 1)
+        for consumer in ready:
+            if self.readers[consumer].hand_out(consumer, share) == share:
+                more = True
+        return more
+
+    def watch(self, watcher: StreamWatcher) -> None:
+        """Call `watcher` once when more may be seen, or the stream was deleted."""
+        self.watchers.append(watcher)
+
+    def unwatch(self, watcher: StreamWatcher) -> None:
+        """Call `watcher` no more."""
+        if watcher in self.watchers:
+            self.watchers.remove(watcher)
+
+    def _tell_watchers(self) -> None:
+        watchers = self.watchers
+        self.watchers = []
+        for watcher in watchers:
+            watcher.moved()
+
+    # -- what classic queues do with single messages ----------------------------------------------
+
+    def ready_count(self) -> i64:
+        """Return how many messages are visible."""
+        return self.visible_end - self.first_offset
+
+    def ready_bytes(self) -> i64:
+        """Return the bytes of all messages."""
+        return self.size
+
+    def ack(self, sequence: i64, message: Message) -> None:
+        """Acks are credit: the consumer can take more."""
+        self.acked += 1
+        self.mark()
+
+    def reject(self, sequence: i64, message: Message, count: i64) -> None:
+        """A stream lets go of nothing; the credit returns."""
+        self.ack(sequence, message)
+
+    def requeue(self, sequence: i64, message: Message, count: i64, failed: bool = False) -> None:
+        """A stream takes nothing back; the credit returns."""
+        self.mark()
+
+    def purge(self) -> i64:
+        """Refuse.  Raises: NotImplementedFault (540)."""
+        raise NotImplementedFault(f"queue.purge is not supported by stream queue '{self.name}'")
+
+    def drop(self) -> None:
+        """Let go of all blocks."""
+        for block in self.blocks:
+            self.forget(block)
+        self.last = Block(self.next_offset)
+        self.blocks = [self.last]
+        self.readers.clear()
+        self.offsets.drop()
+        self._tell_watchers()

@@ -1,0 +1,123 @@
+"""Reading all partitions of a super stream by one consumer.
+
+To its channel it is one consumer, with one tag; to each partition it is a consumer like others, a
+`Part`, with a prefetch of its own.  With a name it takes turns in each partition with the others of
+that name: of n of them each is active in about one in n partitions.
+
+Invariant: the parts live and end together: when a partition is deleted, or the channel cancels,
+all of them end.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from leveret.broker.core.turn import Turn
+from leveret.broker.queue.consumer import Consumer
+from leveret.broker.queue.queue import Queue
+from leveret.broker.stream.group import READER_NAME, group_of
+from leveret.broker.stream.stream import Stream
+from leveret.errors import AmqpError
+from leveret.names import Name
+
+
+@final
+class Part(Consumer):
+    """The consumer of one partition."""
+
+    def __init__(self, reading: SuperReading, whole: Consumer, queue: Queue) -> None:
+        super().__init__(
+            whole.outlet,
+            queue,
+            whole.tag,
+            whole.no_ack,
+            whole.exclusive,
+            whole.prefetch_count,
+            whole.arguments,
+        )
+        self.priority = whole.priority
+        self.prefix = whole.prefix
+        self.reading: Final = reading
+
+    def cancel(self) -> None:
+        """Hear that the partition is gone: the whole ends."""
+        self.reading.partition_gone()
+
+
+@final
+class SuperReading(Queue):
+    """A super stream's stand-in for one consumer that reads all of it."""
+
+    def __init__(self, turn: Turn, name: str, streams: list[Stream]) -> None:
+        super().__init__(turn, 0, name, False, False, False, {})
+        self.streams: Final = streams
+        self.parts: list[Part] = []
+
+    @property
+    def kind(self) -> str:
+        """Return `stream`."""
+        return "stream"
+
+    def names(self) -> list[Name]:
+        """Return the names that the permission to read is asked for."""
+        return [self.name, *[stream.name for stream in self.streams]]
+
+    def subscribe(self, consumer: Consumer, where: str) -> None:
+        """Add the consumer to every partition, or to none.
+
+        Raises: as the streams' own.
+        """
+        try:
+            for stream in self.streams:
+                queue: Queue = stream
+                if READER_NAME in consumer.arguments:
+                    queue = group_of(stream, consumer.arguments[READER_NAME], where)
+                part = Part(self, consumer, queue)
+                queue.subscribe(part, where)
+                self.parts.append(part)
+        except AmqpError:
+            self._end()
+            raise
+        self.consumers.append(consumer)
+
+    def unsubscribe(self, consumer: Consumer) -> None:
+        """Remove the consumer from every partition."""
+        self.consumers.clear()
+        self._end()
+
+    def _end(self) -> None:
+        parts = self.parts
+        self.parts = []
+        for part in parts:
+            if not part.queue.deleted:
+                part.queue.unsubscribe(part)
+
+    def partition_gone(self) -> None:
+        """Tell the client that its consumer ended, once."""
+        consumers = list(self.consumers)
+        self.consumers.clear()
+        self.deleted = True
+        self._end()
+        for consumer in consumers:
+            consumer.outlet.cancelled(consumer)
+
+    def mark(self) -> None:
+        """Note that there may be something to hand out in every partition."""
+        for part in self.parts:
+            part.queue.mark()
+
+    def ready_count(self) -> i64:
+        """Return how many messages all partitions hold."""
+        count: i64 = 0
+        for stream in self.streams:
+            count += stream.ready_count()
+        return count
+
+    def ready_bytes(self) -> i64:
+        """Return their bytes."""
+        size: i64 = 0
+        for stream in self.streams:
+            size += stream.ready_bytes()
+        return size

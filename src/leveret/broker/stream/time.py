@@ -1,0 +1,135 @@
+"""Where in a stream a time lies: the first message taken at or after it, the last one before it.
+
+The broker's clock does not go back while it runs, but between two starts it may have been set.  So
+blocks are searched by the newest time up to their end, which only grows, and messages one by one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mypy_extensions import i64
+
+from leveret.chunk import NEVER, Chunk, ChunkDamaged
+from leveret.store.segments import check_chunk
+
+if TYPE_CHECKING:
+    from leveret.broker.stream.block import Block
+    from leveret.broker.stream.stream import Stream
+
+
+def offset_in_time(stream: Stream, timestamp_ms: i64) -> i64:
+    """Return the offset of the first message taken at or after a time, else the next offset."""
+    place = _place_in_time(stream.blocks, timestamp_ms)
+    if place < 0:
+        return stream.next_offset
+    return _offset_in_block(stream, stream.blocks[place], timestamp_ms)
+
+
+def end_in_time(stream: Stream, timestamp_ms: i64) -> i64:
+    """Return the offset after the last message taken before a time, else the first offset.
+
+    What is behind it was taken later, also where the clock was set back.  All blocks behind it are
+    looked at, by their oldest times.
+    """
+    blocks = stream.blocks
+    place: i64 = len(blocks) - 1
+    while place >= 0 and _oldest(blocks[place]) >= timestamp_ms:
+        place -= 1
+    if place < 0:
+        return stream.first_offset
+    return _end_in_block(stream, blocks[place], timestamp_ms)
+
+
+def block_in_time(stream: Stream, timestamp_ms: i64) -> i64:
+    """Return the first offset of the block that holds that message; nothing is read."""
+    place = _place_in_time(stream.blocks, timestamp_ms)
+    return stream.next_offset if place < 0 else stream.blocks[place].first
+
+
+def _place_in_time(blocks: list[Block], timestamp_ms: i64) -> i64:
+    """Return the place of the first block that reaches a time, or -1."""
+    place = _first_that_reaches(blocks, timestamp_ms)
+    # What reached it before may be gone: only where the clock was set back are blocks passed by.
+    while place < len(blocks) and blocks[place].timestamp_max < timestamp_ms:
+        place += 1
+    if place >= len(blocks) or blocks[place].count == 0:
+        return -1
+    return place
+
+
+def _first_that_reaches(blocks: list[Block], timestamp_ms: i64) -> i64:
+    """Return the place of the first block at whose end a time has come; their number if none."""
+    low: i64 = 0
+    high: i64 = len(blocks)
+    while low < high:
+        middle: i64 = (low + high) >> 1
+        block = blocks[middle]
+        if max(block.timestamp_before, block.timestamp_max) < timestamp_ms:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def _offset_in_block(stream: Stream, block: Block, timestamp_ms: i64) -> i64:
+    """Return the offset in a block that reaches the time; its first one where it is damaged."""
+    offset: i64 = block.first
+    messages = block.messages
+    if messages is not None:
+        for message in messages:
+            if message is not None and message.timestamp_ms >= timestamp_ms:
+                return offset
+            offset += 1
+        return block.first
+    chunk = _chunk_of(stream, block)
+    # Who reads a damaged one is told, and passes by what is lost.
+    return block.first if chunk is None else _sequence_in_time(chunk, timestamp_ms)
+
+
+def _chunk_of(stream: Stream, block: Block) -> Chunk | None:
+    """Return the chunk of a block that lies in a file, None where it is damaged."""
+    ref = block.ref
+    assert ref is not None
+    try:
+        return check_chunk(stream.turn.reader.read(ref), ref, stream.queue_id)
+    except ChunkDamaged:
+        return None
+
+
+def _oldest(block: Block) -> i64:
+    """Return when the oldest message of a block was taken; a block without any is never."""
+    ref = block.ref
+    if ref is not None:
+        return ref.min_timestamp
+    oldest: i64 = NEVER
+    for message in block.messages or ():
+        if message is not None:
+            oldest = min(oldest, message.timestamp_ms)
+    return oldest
+
+
+def _end_in_block(stream: Stream, block: Block, timestamp_ms: i64) -> i64:
+    """Return the offset after the last of a block's messages taken before a time."""
+    offset: i64 = block.end
+    messages = block.messages
+    if messages is not None:
+        for message in reversed(messages):
+            if message is not None and message.timestamp_ms < timestamp_ms:
+                return offset
+            offset -= 1
+        return block.end
+    chunk = _chunk_of(stream, block)
+    if chunk is not None:
+        for index in range(chunk.count - 1, -1, -1):
+            if chunk.timestamp_ms(index) < timestamp_ms:
+                return chunk.sequence(index) + 1
+    return block.end
+
+
+def _sequence_in_time(chunk: Chunk, timestamp_ms: i64) -> i64:
+    """Return the first sequence of a chunk that was taken at or after a time."""
+    for index in range(chunk.count):
+        if chunk.timestamp_ms(index) >= timestamp_ms:
+            return chunk.sequence(index)
+    return chunk.first

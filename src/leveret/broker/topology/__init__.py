@@ -1,0 +1,1 @@
+"""Exchanges of every type, and the bindings between them and queues."""

@@ -1,0 +1,62 @@
+"""The exchange types, a file each, and the table that makes one by its name."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from leveret.broker.topology.exchange import DELAYED_TYPE, Exchange
+from leveret.broker.topology.exchanges.consistent_hash import ConsistentHashExchange
+from leveret.broker.topology.exchanges.direct import DirectExchange
+from leveret.broker.topology.exchanges.fanout import FanoutExchange
+from leveret.broker.topology.exchanges.headers import HeadersExchange
+from leveret.broker.topology.exchanges.modulus_hash import ModulusHashExchange
+from leveret.broker.topology.exchanges.random import LocalRandomExchange, RandomExchange
+from leveret.broker.topology.exchanges.recent_history import RecentHistoryExchange
+from leveret.broker.topology.exchanges.super_stream import SuperStreamExchange
+from leveret.broker.topology.exchanges.topic import TopicExchange
+from leveret.errors import PreconditionFailed
+
+#: The types by name.
+EXCHANGE_TYPES: Final[dict[str, type[Exchange]]] = {
+    "direct": DirectExchange,
+    "fanout": FanoutExchange,
+    "topic": TopicExchange,
+    "headers": HeadersExchange,
+    "x-consistent-hash": ConsistentHashExchange,
+    "x-local-random": LocalRandomExchange,
+    "x-modulus-hash": ModulusHashExchange,
+    "x-random": RandomExchange,
+    "x-recent-history": RecentHistoryExchange,
+    "x-super-stream": SuperStreamExchange,
+}
+
+
+def check_exchange_type(kind: str) -> None:
+    """Refuse a type that there is not.  Raises: PreconditionFailed (406, behaviour 32)."""
+    if kind not in EXCHANGE_TYPES and kind != DELAYED_TYPE:
+        raise PreconditionFailed(f"unknown exchange type '{kind}'")
+
+
+def make_exchange(
+    name: str,
+    kind: str,
+    durable: bool,
+    auto_delete: bool,
+    internal: bool,
+    arguments: dict[str, object],
+) -> Exchange:
+    """Return a new exchange of the type `kind`.
+
+    Raises: PreconditionFailed (406) for an unknown type (behaviour 32), or for arguments that the
+    type cannot take.
+    """
+    check_exchange_type(kind)
+    routes_as = kind
+    if kind == DELAYED_TYPE:
+        wish = arguments.get("x-delayed-type")
+        if not isinstance(wish, str) or wish not in EXCHANGE_TYPES:
+            raise PreconditionFailed(
+                "Invalid argument, 'x-delayed-type' must be an existing exchange type"
+            )
+        routes_as = wish
+    return EXCHANGE_TYPES[routes_as](name, kind, durable, auto_delete, internal, arguments)

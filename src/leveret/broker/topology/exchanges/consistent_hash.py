@@ -1,0 +1,67 @@
+"""The consistent-hash exchange: each message goes to one binding, equal values to the same one.
+
+The binding key is the binding's weight: its share of the values.  A new binding takes a share from
+all others and moves nothing else; see `routing.ring`.  Several bindings of one destination count as
+the heaviest of them.
+
+Source: RabbitMQ's plugin of that name, for arguments, weights and texts.
+"""
+
+from __future__ import annotations
+
+from leveret.broker.topology.binding import Binding
+from leveret.broker.topology.exchange import Exchange, Routing
+from leveret.broker.topology.exchanges.hashing import HashSource
+from leveret.errors import PreconditionFailed
+from leveret.limits import RING_POINTS_PER_WEIGHT, RING_WEIGHT_MAX, RING_WEIGHTS_MAX
+from leveret.routing.ring import HashRing, ring_hash
+
+
+class ConsistentHashExchange(Exchange):
+    """Bindings on a ring.  Raises: PreconditionFailed (406) for arguments that are none."""
+
+    ring: HashRing
+    source: HashSource
+
+    def start_index(self) -> None:
+        """Start with an empty ring; of several routing keys the first one counts."""
+        self.looks_at_keys = False
+        self.ring = HashRing()
+        self.source = HashSource(self.arguments)
+
+    def add(self, binding: Binding) -> None:
+        """Put `binding` on the ring.
+
+        Raises: PreconditionFailed (406) for a key that is no weight, or for too much weight.
+        """
+        weight = weight_of(binding.binding_key)
+        held = int(self.ring.size) // RING_POINTS_PER_WEIGHT
+        if held + weight > RING_WEIGHTS_MAX:
+            raise PreconditionFailed(
+                f"the weights of all bindings of an exchange exceed {RING_WEIGHTS_MAX}"
+            )
+        kind = "queue" if binding.queue is not None else "exchange"
+        self.ring.insert(binding, f"{kind} {binding.destination}", weight)
+
+    def remove(self, binding: Binding) -> None:
+        """Take `binding` off the ring."""
+        self.ring.remove(binding)
+
+    def route(self, routing: Routing) -> None:
+        """Match the one binding that the value belongs to."""
+        target = self.ring.find(ring_hash(self.source.value(routing)))
+        if isinstance(target, Binding):
+            routing.take(target)
+
+
+def weight_of(key: str) -> int:
+    """Return the weight that a binding key says.  Raises: PreconditionFailed (406)."""
+    digits = key[1:] if key[:1] in ("+", "-") else key
+    if not digits.isascii() or not digits.isdigit():
+        raise PreconditionFailed(f"The binding key must be an integer: '{key}'")
+    weight = int(key)
+    if weight < 1:
+        raise PreconditionFailed("The binding key must be greater than 0")
+    if weight > RING_WEIGHT_MAX:
+        raise PreconditionFailed(f"The binding key must not be greater than {RING_WEIGHT_MAX}")
+    return weight

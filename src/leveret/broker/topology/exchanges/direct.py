@@ -1,0 +1,32 @@
+"""The direct exchange: the routing key is the binding key (AMQP 0-9-1 section 3.1.3.1)."""
+
+from __future__ import annotations
+
+from leveret.broker.topology.binding import Binding
+from leveret.broker.topology.exchange import Exchange, Routing
+
+
+class DirectExchange(Exchange):
+    """Bindings by their key."""
+
+    by_key: dict[str, dict[Binding, None]]
+
+    def start_index(self) -> None:
+        """Start without bindings."""
+        self.by_key = {}
+
+    def add(self, binding: Binding) -> None:
+        """Index `binding` by its key."""
+        self.by_key.setdefault(binding.binding_key, {})[binding] = None
+
+    def remove(self, binding: Binding) -> None:
+        """Forget `binding`."""
+        bindings = self.by_key[binding.binding_key]
+        del bindings[binding]
+        if not bindings:
+            del self.by_key[binding.binding_key]
+
+    def route(self, routing: Routing) -> None:
+        """Match the bindings whose key is the routing key."""
+        for binding in self.by_key.get(routing.routing_key, ()):
+            routing.take(binding)

@@ -1,0 +1,25 @@
+"""The fanout exchange: every binding matches (AMQP 0-9-1 section 3.1.3.2)."""
+
+from __future__ import annotations
+
+from leveret.broker.topology.binding import Binding
+from leveret.broker.topology.exchange import Exchange, Routing
+
+
+class FanoutExchange(Exchange):
+    """Needs no index: the bindings themselves are the answer."""
+
+    def start_index(self) -> None:
+        """Say that keys mean nothing."""
+        self.looks_at_keys = False
+
+    def add(self, binding: Binding) -> None:
+        """Nothing to index."""
+
+    def remove(self, binding: Binding) -> None:
+        """Nothing was indexed."""
+
+    def route(self, routing: Routing) -> None:
+        """Match all bindings."""
+        for binding in self.bindings.values():
+            routing.take(binding)

@@ -1,0 +1,118 @@
+"""The recent-history exchange: a fanout that hands its last messages to each new binding.
+
+It keeps the last `x-recent-history-length` messages, 20 by default, but none that has the header
+`x-recent-history-no-store` as true.  A bind of a queue replays them, oldest first; a bind of an
+exchange routes them on from there.
+
+The history lies in memory and begins empty after a restart, as with RabbitMQ 3.  It takes messages
+as a queue does, so that one of a transaction comes in with the commit, but it is no queue of the
+vhost and does not count as a destination: what only the history took is unroutable.
+
+Source: RabbitMQ's plugin of that name.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import final
+
+from mypy_extensions import i64
+
+from leveret.broker.core.turn import Turn
+from leveret.broker.queue.queue import Queue
+from leveret.broker.topology.binding import Binding
+from leveret.broker.topology.exchange import Exchange, Routing
+from leveret.broker.values.arguments import is_int
+from leveret.errors import PreconditionFailed
+from leveret.limits import HISTORY_MESSAGES, HISTORY_MESSAGES_MAX
+from leveret.message import Message
+
+
+@final
+class History(Queue):
+    """The last messages of one exchange; a queue only in that it takes messages."""
+
+    def __init__(self, turn: Turn, name: str, length: i64) -> None:
+        super().__init__(turn, 0, name, False, False, False, {})
+        self.is_tap = True
+        self.length: i64 = length
+        self.messages: deque[Message] = deque()
+
+    @property
+    def kind(self) -> str:
+        """Return what it is, for those who print it."""
+        return "history"
+
+    def publish(self, message: Message) -> i64:
+        """Keep `message`, and let the oldest go where there are too many."""
+        self.published += 1
+        self.messages.append(message)
+        turn = self.turn
+        turn.held_bytes += message.size
+        turn.held_messages += 1
+        if len(self.messages) > self.length:
+            turn.held_bytes -= self.messages.popleft().size
+            turn.held_messages -= 1
+        return self.published
+
+    def ready_count(self) -> i64:
+        """Return how many messages are kept."""
+        return len(self.messages)
+
+    def drop(self) -> None:
+        """Let go of all because the exchange is deleted."""
+        self.deleted = True
+        for message in self.messages:
+            self.turn.held_bytes -= message.size
+        self.turn.held_messages -= len(self.messages)
+        self.messages.clear()
+
+
+class RecentHistoryExchange(Exchange):
+    """Needs no index: every binding matches."""
+
+    length: i64
+    history: History | None
+
+    def start_index(self) -> None:
+        """Start without a history.  Raises: PreconditionFailed (406) for a length that is none."""
+        self.looks_at_keys = False
+        self.history = None
+        length = self.arguments.get("x-recent-history-length", HISTORY_MESSAGES)
+        if not is_int(length) or not isinstance(length, int) or length < 1:
+            raise PreconditionFailed(
+                f"Invalid argument {length}, 'x-recent-history-length' must be a positive integer"
+            )
+        if length > HISTORY_MESSAGES_MAX:
+            raise PreconditionFailed(
+                f"'x-recent-history-length' must not be greater than {HISTORY_MESSAGES_MAX}"
+            )
+        self.length = length
+
+    def equip(self, turn: Turn) -> None:
+        """Begin to keep messages."""
+        self.history = History(turn, self.name, self.length)
+
+    def drop(self) -> None:
+        """Forget the history because the exchange is deleted."""
+        super().drop()
+        if self.history is not None:
+            self.history.drop()
+
+    def add(self, binding: Binding) -> None:
+        """Nothing to index."""
+
+    def remove(self, binding: Binding) -> None:
+        """Nothing was indexed."""
+
+    def replayed(self) -> list[Message]:
+        """Return what a new binding gets at once, oldest first."""
+        return list(self.history.messages) if self.history is not None else []
+
+    def route(self, routing: Routing) -> None:
+        """Match all bindings, and keep the message unless its header says no."""
+        no_store = routing.headers().get("x-recent-history-no-store")
+        if self.history is not None and no_store is not True:
+            routing.take_tap(self.history)
+        for binding in self.bindings.values():
+            routing.take(binding)

@@ -1,0 +1,61 @@
+"""The super-stream exchange: the hash of the routing key, modulo the partitions, names one of them.
+
+The key of a binding is the number of its partition, from 0 on.  How many there are the argument
+`x-super-stream-partitions` says, so that the keys of a partition that was deleted do not move to
+others: their messages are not routed.  Without it, as in RabbitMQ, the bindings are counted.
+
+The hash is that of RabbitMQ's exchange of this type and of its stream clients (`routing.murmur`),
+so that a routing key belongs to the same partition whoever publishes it.
+
+Source: RabbitMQ's type x-super-stream; how one is declared whole is `broker.super_stream`.
+"""
+
+from __future__ import annotations
+
+from leveret.broker.topology.binding import Binding
+from leveret.broker.topology.exchange import Exchange, Routing
+from leveret.broker.values.arguments import int_argument
+from leveret.errors import PreconditionFailed
+from leveret.routing.murmur import partition_of
+
+
+class SuperStreamExchange(Exchange):
+    """Bindings by the number that their key is."""
+
+    partitions: dict[int, dict[Binding, None]]
+    #: How many there are by the argument; below 1 it says nothing.
+    declared: int
+
+    def start_index(self) -> None:
+        """Start without partitions; of several routing keys the first one counts."""
+        self.looks_at_keys = False
+        self.partitions = {}
+        self.declared = int_argument(self.arguments, "x-super-stream-partitions")
+
+    def add(self, binding: Binding) -> None:
+        """Take a partition.  Raises: PreconditionFailed (406) for a key that is no number."""
+        self.partitions.setdefault(partition_number(binding.binding_key), {})[binding] = None
+
+    def remove(self, binding: Binding) -> None:
+        """Forget a partition."""
+        number = partition_number(binding.binding_key)
+        bindings = self.partitions[number]
+        del bindings[binding]
+        if not bindings:
+            del self.partitions[number]
+
+    def route(self, routing: Routing) -> None:
+        """Match the bindings of the partition; where it is missing, nothing."""
+        partitions = self.declared if self.declared > 0 else len(self.partitions)
+        if partitions == 0:
+            return
+        key = routing.routing_key.encode("utf-8", "surrogateescape")
+        for binding in self.partitions.get(partition_of(key, partitions), ()):
+            routing.take(binding)
+
+
+def partition_number(key: str) -> int:
+    """Return the number that a binding key is.  Raises: PreconditionFailed (406)."""
+    if not key.isascii() or not key.isdigit():
+        raise PreconditionFailed(f"The binding key must be an integer: '{key}'")
+    return int(key)

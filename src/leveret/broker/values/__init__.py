@@ -1,0 +1,1 @@
+"""What arguments, headers and patterns mean: values without a state of their own."""

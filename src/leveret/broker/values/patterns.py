@@ -1,0 +1,257 @@
+r"""Patterns of policies and permissions: regular expressions that answer in bounded time.
+
+RabbitMQ's patterns are PCRE, and the commonest of them, `^(?!amq\.).*`, looks ahead, so a matcher
+without lookaround will not do; one that goes back and tries again, as Python's does, can be made to
+run for years by `(a+)+$`.  This one walks all ways at once (a state machine): its cost is states
+times characters, and a lookaround is one more such walk.
+
+It is no whole PCRE.  Only whether a pattern is found is asked, never where, so greedy and lazy are
+the same and groups capture nothing.  Refused are back references, recursion, conditions, atomic
+groups, possessive repeats and Unicode properties.  `\w`, `\d`, `\s` and `\b` are of ASCII.
+
+Invariants: a walk ends after `PATTERN_STEPS_MAX` steps and then answers no, as PCRE's own limit
+does in RabbitMQ; what a pattern may cost is known when it is made.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from leveret.broker.values.pattern_parser import (
+    ALTERNATIVES,
+    ASSERTION,
+    LOOK,
+    REPEAT,
+    SEQUENCE,
+    SET,
+    CharacterSet,
+    Node,
+    PatternParser,
+)
+from leveret.errors import PreconditionFailed
+from leveret.limits import PATTERN_CHARACTERS_MAX, PATTERN_STATES_MAX, PATTERN_STEPS_MAX
+
+#: What a state does: take a character of a set, go on at two places, go on elsewhere, judge the
+#: place, judge a lookaround, end.
+_TAKE: Final = 0
+_SPLIT: Final = 1
+_JUMP: Final = 2
+_ASSERT: Final = 3
+_LOOK: Final = 4
+_FOUND: Final = 5
+
+#: Patterns that were compiled a moment ago: permissions and policies name a few again and again.
+_COMPILED_MAX: Final = 256
+_compiled: dict[str, Pattern] = {}
+
+
+def compile_pattern(text: str) -> Pattern:
+    """Return the pattern that `text` writes.
+
+    Raises: PreconditionFailed (406) when it is no regular expression, or not one that is taken.
+    """
+    pattern = _compiled.get(text)
+    if pattern is None:
+        pattern = Pattern(text)
+        if len(_compiled) >= _COMPILED_MAX:
+            _compiled.clear()
+        _compiled[text] = pattern
+    return pattern
+
+
+class _TooManySteps(Exception):
+    """A walk is at its limit."""
+
+
+@final
+class Pattern:
+    """A compiled pattern; `matches` tells whether it is found in a name."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        if len(text) > PATTERN_CHARACTERS_MAX:
+            raise PreconditionFailed(f"a pattern has at most {PATTERN_CHARACTERS_MAX} characters")
+        # Each state is an operation with up to two numbers, and a set for those that take.
+        self._operations: list[int] = []
+        self._first: list[int] = []
+        self._second: list[int] = []
+        self._sets: list[CharacterSet | None] = []
+        self._emitted: i64 = 0
+        self._steps: i64 = 0
+        self._looked: dict[tuple[int, int], bool] = {}
+        self._emit(PatternParser(text).parse())
+        self._state(_FOUND)
+        #: True for those that are found everywhere; most permissions are `.*`.
+        self._always = text in ("", ".*", "^.*", ".*$", "^.*$")
+
+    def matches(self, name: str) -> bool:
+        """Tell whether the pattern is found anywhere in `name`."""
+        if self._always:
+            return True
+        self._steps = 0
+        self._looked = {}
+        try:
+            return self._walk(0, name, 0, len(name), True, False)
+        except _TooManySteps:
+            return False
+
+    # -- making the states -------------------------------------------------------------------------
+
+    def _state(self, operation: int, first: int = 0, second: int = 0) -> int:
+        """Append a state; return its number."""
+        self._operations.append(operation)
+        self._first.append(first)
+        self._second.append(second)
+        self._sets.append(None)
+        return len(self._operations) - 1
+
+    def _emit(self, node: Node) -> None:
+        """Append the states of `node`; what follows it follows them."""
+        # Counted by calls, not by states: a repeat of nothing makes no states however often.
+        self._emitted += 1
+        if self._emitted > PATTERN_STATES_MAX:
+            raise PreconditionFailed(f"the pattern '{self.text}' is too large")
+        kind = node.kind
+        if kind == SET:
+            self._sets[self._state(_TAKE)] = node.characters
+        elif kind == SEQUENCE:
+            for child in node.children:
+                self._emit(child)
+        elif kind == ALTERNATIVES:
+            self._emit_alternatives(node)
+        elif kind == REPEAT:
+            self._emit_repeat(node)
+        elif kind == ASSERTION:
+            self._state(_ASSERT, node.least)
+        elif kind == LOOK:
+            look = self._state(_LOOK, 0, node.least)
+            for child in node.children:
+                self._emit(child)
+            self._state(_FOUND)
+            self._first[look] = len(self._operations)
+
+    def _emit_alternatives(self, node: Node) -> None:
+        ends: list[int] = []
+        last = len(node.children) - 1
+        for place, child in enumerate(node.children):
+            if place == last:
+                self._emit(child)
+                break
+            split = self._state(_SPLIT)
+            self._first[split] = split + 1
+            self._emit(child)
+            ends.append(self._state(_JUMP))
+            self._second[split] = len(self._operations)
+        for end in ends:
+            self._first[end] = len(self._operations)
+
+    def _emit_repeat(self, node: Node) -> None:
+        child = node.children[0]
+        for _ in range(node.least):
+            self._emit(child)
+        if node.most < 0:
+            split = self._state(_SPLIT)
+            self._first[split] = split + 1
+            self._emit(child)
+            self._state(_JUMP, split)
+            self._second[split] = len(self._operations)
+            return
+        splits: list[int] = []
+        for _ in range(node.most - node.least):
+            split = self._state(_SPLIT)
+            self._first[split] = split + 1
+            splits.append(split)
+            self._emit(child)
+        for split in splits:
+            self._second[split] = len(self._operations)
+
+    # -- walking -----------------------------------------------------------------------------------
+
+    def _walk(
+        self, entry: int, text: str, begin: int, end: int, floating: bool, exact: bool
+    ) -> bool:
+        """Tell whether the states from `entry` find an end between `begin` and `end`.
+
+        `floating` lets them begin anywhere; `exact` wants their end to be `end`.
+        """
+        marks = [-1] * len(self._operations)
+        here: list[int] = []
+        place = begin
+        while True:
+            if floating or place == begin:
+                self._follow(entry, text, place, marks, here)
+            found = False
+            following: list[int] = []
+            for state in here:
+                if self._operations[state] == _FOUND:
+                    found = True
+            if found and (not exact or place == end):
+                return True
+            if place >= end or not (here or floating):
+                return False
+            code = ord(text[place])
+            for state in here:
+                characters = self._sets[state]
+                if characters is not None and characters.has(code):
+                    self._follow(state + 1, text, place + 1, marks, following)
+            here = following
+            place += 1
+
+    def _follow(self, entry: int, text: str, place: int, marks: list[int], into: list[int]) -> None:
+        """Add to `into` all states that are reached from `entry` without taking a character."""
+        pending = [entry]
+        while pending:
+            state = pending.pop()
+            if marks[state] == place:
+                continue
+            marks[state] = place
+            self._steps += 1
+            if self._steps > PATTERN_STEPS_MAX:
+                raise _TooManySteps
+            operation = self._operations[state]
+            if operation in (_TAKE, _FOUND):
+                into.append(state)
+            elif operation == _SPLIT:
+                pending.append(self._second[state])
+                pending.append(self._first[state])
+            elif operation == _JUMP:
+                pending.append(self._first[state])
+            elif operation == _ASSERT:
+                if _holds(self._first[state], text, place):
+                    pending.append(state + 1)
+            elif self._look(state, text, place):
+                pending.append(self._first[state])
+
+    def _look(self, state: int, text: str, place: int) -> bool:
+        """Tell whether a lookaround holds at `place`; each is judged once there."""
+        known = self._looked.get((state, place))
+        if known is not None:
+            return known
+        kind = self._second[state]
+        if kind & 2:
+            found = self._walk(state + 1, text, 0, place, True, True)
+        else:
+            found = self._walk(state + 1, text, place, len(text), False, False)
+        holds = found != bool(kind & 1)
+        self._looked[state, place] = holds
+        return holds
+
+
+def _holds(assertion: int, text: str, place: int) -> bool:
+    """Tell whether an assertion of `PatternParser.ASSERTIONS` holds at `place`."""
+    size = len(text)
+    if assertion == ord("A"):
+        return place == 0
+    if assertion == ord("z"):
+        return place == size
+    if assertion == ord("Z"):
+        return place == size or (place == size - 1 and text[place] == "\n")
+    before = place > 0 and _is_word(text[place - 1])
+    after = place < size and _is_word(text[place])
+    return (before != after) == (assertion == ord("b"))
+
+
+def _is_word(character: str) -> bool:
+    return character == "_" or (character.isascii() and character.isalnum())

@@ -1,0 +1,142 @@
+"""Permissions: what a user may do in a vhost, as patterns of the names that he may do it with.
+
+A pattern is searched for in the name, as RabbitMQ does: `log` lets `catalogue` through, `^log$`
+does not.  An empty one stands for `^$`, which no exchange and no queue has for a name.
+
+Invariants: patterns are compiled when they are set, so that a check cannot fail for one.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from leveret.broker.values.patterns import Pattern, compile_pattern
+from leveret.errors import PreconditionFailed
+
+#: What can be allowed; they are added up.
+CONFIGURE: Final = 1
+WRITE: Final = 2
+READ: Final = 4
+
+#: The characters that mean something in a pattern.
+_META: Final = "\\.^$*+?{}[]()|-#&~ \t\n\r\v\f"
+
+#: The end of a pattern that says nothing of what comes, and what in one looks at what comes.
+_ANY_END: Final = ".*$"
+_LOOKS_ON: Final = ("$", "(?", "\\b", "\\B", "\\z", "\\Z", "\\G")
+
+
+def _pattern(text: str) -> Pattern:
+    """Return the pattern of a permission.  Raises: PreconditionFailed (406)."""
+    return compile_pattern(text or "^$")
+
+
+def escape(text: str) -> str:
+    """Return a pattern that stands for `text` itself."""
+    return "".join("\\" + letter if letter in _META else letter for letter in text)
+
+
+def expand(pattern: str, variables: dict[str, str]) -> str:
+    """Return `pattern` with each `{name}` of `variables` replaced by its value, escaped.
+
+    The value cannot add anything to the pattern but itself, whatever a user, a vhost or a client is
+    called.  A `{name}` that is no variable stays as it is.
+    """
+    parts: list[str] = []
+    rest = pattern
+    while rest:
+        before, opened, after = rest.partition("{")
+        parts.append(before)
+        name, closed, behind = after.partition("}")
+        value = variables.get(name) if closed else None
+        if value is None:
+            parts.append(opened)
+            rest = after
+        else:
+            parts.append(escape(value))
+            rest = behind
+    return "".join(parts)
+
+
+@final
+class Permission:
+    """What a user may configure (declare, delete), write (publish) and read (consume)."""
+
+    def __init__(self, configure: str, write: str, read: str) -> None:
+        self.configure: Final = configure
+        self.write: Final = write
+        self.read: Final = read
+        self._configure: Final = _pattern(configure)
+        self._write: Final = _pattern(write)
+        self._read: Final = _pattern(read)
+
+    def allows(self, what: int, name: str) -> bool:
+        """Tell whether `what` (one of `CONFIGURE`, `WRITE`, `READ`) is allowed with `name`."""
+        if what == CONFIGURE:
+            return self._configure.matches(name)
+        return self._write.matches(name) if what == WRITE else self._read.matches(name)
+
+    def definition(self, user: str, vhost: str) -> dict[str, object]:
+        """Return the permission as its journal record holds it."""
+        return {
+            "user": user,
+            "vhost": vhost,
+            "configure": self.configure,
+            "write": self.write,
+            "read": self.read,
+        }
+
+
+@final
+class TopicPermission:
+    """The routing keys that a user may write to and read from one topic exchange.
+
+    `{username}`, `{vhost}` and `{client_id}` in a pattern stand for those of the connection.
+    """
+
+    def __init__(self, write: str, read: str) -> None:
+        self.write: Final = write
+        self.read: Final = read
+        _pattern(write)
+        _pattern(read)
+
+    def allows(self, what: int, routing_key: str, variables: dict[str, str]) -> bool:
+        """Tell whether `what` (`WRITE` or `READ`) is allowed with `routing_key`.
+
+        An expanded pattern that became too large allows nothing.
+        """
+        text = expand(self.write if what == WRITE else self.read, variables)
+        try:
+            return _pattern(text).matches(routing_key)
+        except PreconditionFailed:
+            return False
+
+    def allows_every(self, what: int, start: str, variables: dict[str, str]) -> bool:
+        """Tell whether `what` is allowed with every routing key that begins with `start`.
+
+        The answer is no where that cannot be told: the pattern must be found within `start`, and
+        nothing in it may look at what comes behind that.
+        """
+        text = expand(self.write if what == WRITE else self.read, variables)
+        if not text:
+            return False
+        if text.endswith(_ANY_END) and not text.endswith("\\" + _ANY_END):
+            text = text[: -len(_ANY_END)] or "^"
+        plain = text.replace("(?:", "")
+        for looks_on in _LOOKS_ON:
+            if looks_on in plain:
+                return False
+        try:
+            return _pattern(text).matches(start)
+        except PreconditionFailed:
+            return False
+
+    def definition(self, user: str, vhost: str, exchange: str) -> dict[str, object]:
+        """Return the permission as its journal record holds it."""
+        return {
+            "user": user,
+            "vhost": vhost,
+            "exchange": exchange,
+            "write": self.write,
+            "read": self.read,
+        }

@@ -1,0 +1,128 @@
+"""What a queue's arguments and policies ask of it, as values that its code can use.
+
+They come from one table, the queue's arguments as its policies changed them: who made which entry
+is not known here.  Values were checked before (`arguments`, `policy`).
+
+Source: behaviours 46 and 63 to 69; a quorum queue's delivery limit is RabbitMQ 4's.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from leveret.broker.values.arguments import Arguments, age_seconds, int_argument
+from leveret.broker.values.deduplication import Deduplication, QueuedKeys
+from leveret.limits import (
+    DEDUPLICATION_KEYS,
+    DELAYED_RETRY_MS,
+    DELIVERY_LIMIT_QUORUM,
+    SHORT_STRING_BYTES_MAX,
+    TTL_MS_MAX,
+)
+
+#: What stands for a setting that is not there.
+UNSET: Final = -1
+
+#: What a full queue does: drop its oldest, refuse the new one, or refuse and dead-letter it.
+DROP_HEAD: Final = 0
+REJECT_PUBLISH: Final = 1
+REJECT_PUBLISH_DLX: Final = 2
+
+#: The scope of a deduplication that ends with the message.
+QUEUED: Final = "queued"
+
+_OVERFLOWS: Final = {
+    "drop-head": DROP_HEAD,
+    "reject-publish": REJECT_PUBLISH,
+    "reject-publish-dlx": REJECT_PUBLISH_DLX,
+}
+
+
+def _fit(key: str) -> str:
+    """Return a routing key as long as one can be: an earlier release took any for dead letters."""
+    if len(key) * 4 <= SHORT_STRING_BYTES_MAX:
+        return key
+    raw = key.encode("utf-8", "surrogateescape")
+    return raw[:SHORT_STRING_BYTES_MAX].decode("utf-8", "ignore")
+
+
+@final
+class QueueSettings:
+    """The settings of one queue; numbers are UNSET where there is no such setting."""
+
+    def __init__(self, merged: Arguments) -> None:
+        self.message_ttl_ms: i64 = int_argument(merged, "x-message-ttl")
+        self.expires_ms: i64 = int_argument(merged, "x-expires")
+        self.length_max: i64 = int_argument(merged, "x-max-length")
+        #: Bytes of bodies, as RabbitMQ counts.
+        self.bytes_max: i64 = int_argument(merged, "x-max-length-bytes")
+        overflow = merged.get("x-overflow")
+        self.overflow: i64 = _OVERFLOWS.get(overflow, 0) if isinstance(overflow, str) else 0
+        exchange = merged.get("x-dead-letter-exchange")
+        #: Where dead letters go; None lets them go for good, and `""` is the default exchange.
+        self.dead_letter_exchange: str | None = exchange if isinstance(exchange, str) else None
+        key = merged.get("x-dead-letter-routing-key")
+        self.dead_letter_routing_key: str | None = _fit(key) if isinstance(key, str) else None
+        #: True to keep a dead letter until a queue has taken it.
+        self.at_least_once = merged.get("x-dead-letter-strategy") == "at-least-once"
+        self.delivery_limit: i64 = _delivery_limit(merged)
+        self.consumer_timeout_ms: i64 = int_argument(merged, "x-consumer-timeout")
+        self.priority_max: i64 = int_argument(merged, "x-max-priority")
+        header = merged.get("x-deduplication-header")
+        #: The header by which messages are known again; None takes all.
+        self.deduplication_header: str | None = header if isinstance(header, str) else None
+        #: True where a value is known only while its message is in the queue.
+        self.deduplication_queued = merged.get("x-deduplication-scope") == QUEUED
+        self.deduplication_size: i64 = int_argument(merged, "x-deduplication-window-size")
+        self.deduplication_age_ms: i64 = int_argument(merged, "x-deduplication-window-age")
+        #: What of that which comes back is delayed, and for how long.
+        self.retries_failed = merged.get("x-delayed-retry-type") in ("all", "failed")
+        self.retries_returned = merged.get("x-delayed-retry-type") in ("all", "returned")
+        self.retry_min_ms: i64 = int_argument(merged, "x-delayed-retry-min")
+        self.retry_max_ms: i64 = int_argument(merged, "x-delayed-retry-max")
+        age = merged.get("x-retain-acked")
+        #: How long after its publish an acked message is kept, and how much of that.
+        self.retain_acked_ms: i64 = age_seconds(age) * 1000 if isinstance(age, str) else UNSET
+        self.retain_acked_bytes: i64 = int_argument(merged, "x-retain-acked-bytes")
+
+    def retry_delay_ms(self, count: i64, failed: bool) -> i64:
+        """Return how long a message waits that came back for the `count`-th time; 0 for not."""
+        if not (self.retries_failed if failed else self.retries_returned):
+            return 0
+        least: i64 = DELAYED_RETRY_MS if self.retry_min_ms < 0 else self.retry_min_ms
+        most: i64 = TTL_MS_MAX if self.retry_max_ms < 0 else self.retry_max_ms
+        if least > 0 and count > most // least:
+            return most
+        return min(least * count, most)
+
+    def retains(self) -> bool:
+        """Tell whether acked messages are kept."""
+        return self.retain_acked_ms >= 0 or self.retain_acked_bytes >= 0
+
+    def deduplication(self, current: Deduplication | None) -> Deduplication | None:
+        """Return the window that these settings ask for: `current` while the header is the same."""
+        header = self.deduplication_header
+        if header is None or self.deduplication_queued:
+            return None
+        size = DEDUPLICATION_KEYS if self.deduplication_size < 0 else self.deduplication_size
+        if current is None or current.header != header:
+            return Deduplication(header, size, self.deduplication_age_ms)
+        current.size_max = size
+        current.age_ms = self.deduplication_age_ms
+        return current
+
+    def queued_keys(self, current: QueuedKeys | None) -> QueuedKeys | None:
+        """Return what knows the keys of queued messages: `current` while the header is the same."""
+        header = self.deduplication_header
+        if header is None or not self.deduplication_queued:
+            return None
+        return current if current is not None and current.header == header else QueuedKeys(header)
+
+
+def _delivery_limit(merged: Arguments) -> i64:
+    """Return how often a message may come back, or UNSET for any number of times."""
+    if "x-delivery-limit" in merged:
+        return int_argument(merged, "x-delivery-limit")
+    return DELIVERY_LIMIT_QUORUM if merged.get("x-queue-type") == "quorum" else UNSET

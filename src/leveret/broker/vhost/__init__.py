@@ -1,0 +1,1 @@
+"""One virtual host: its exchanges, bindings, queues and policies."""

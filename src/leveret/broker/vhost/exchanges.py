@@ -1,0 +1,320 @@
+"""Declaring, deleting and binding exchanges in a virtual host.
+
+Operations raise the domain's errors with RabbitMQ's texts; the session closes the channel.  What
+must survive a crash is written to the journal here, and `turn.reply_group` tells the session what
+its reply must wait for.
+"""
+
+from __future__ import annotations
+
+from mypy_extensions import mypyc_attr
+
+from leveret.broker.core.turn import Link
+from leveret.broker.policy.keys import utf8_size
+from leveret.broker.topology.binding import Binding, binding_identity, binding_record
+from leveret.broker.topology.exchange import Exchange
+from leveret.broker.topology.exchanges import check_exchange_type, make_exchange
+from leveret.broker.topology.exchanges.numbers import check_exchange_numbers
+from leveret.broker.values.arguments import Arguments, check_same, differs, type_name
+from leveret.broker.vhost.metadata import VhostMetadata
+from leveret.broker.vhost.replies import is_reply_name
+from leveret.errors import AccessRefused, PreconditionFailed
+from leveret.limits import SHORT_STRING_BYTES_MAX
+from leveret.names import Name, check_new
+from leveret.routing.keys import check_strict_binding_key
+from leveret.store.definition import Definition
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class VhostExchanges(VhostMetadata):
+    """A virtual host as far as exchanges and bindings go."""
+
+    # -- exchanges --------------------------------------------------------------------------------
+
+    def declare_exchange(
+        self,
+        name: Name,
+        kind: str,
+        durable: bool,
+        auto_delete: bool,
+        internal: bool,
+        arguments: Arguments,
+    ) -> Exchange:
+        """Declare an exchange, or check that it is there and the same.
+
+        Raises: AccessRefused (403) for `""` and new `amq.` names; PreconditionFailed (406) for a
+        new name with control characters, an unknown type or a difference.
+        """
+        if not name:
+            raise AccessRefused("operation not permitted on the default exchange")
+        current = self.exchanges.get(name)
+        if current is not None:
+            self._check_same_exchange(current, kind, durable, auto_delete, internal, arguments)
+            self._wait_for_definition(current.durable, current.define_group)
+            return current
+        check_new(name, "exchange")
+        if name.startswith("amq."):
+            raise AccessRefused(f"exchange name '{name}' contains reserved prefix 'amq.*'")
+        return self.import_exchange(name, kind, durable, auto_delete, internal, arguments)
+
+    def import_exchange(
+        self,
+        name: Name,
+        kind: str,
+        durable: bool,
+        auto_delete: bool,
+        internal: bool,
+        arguments: Arguments,
+    ) -> Exchange:
+        """Make an exchange that is not there, of any name.
+
+        Raises: PreconditionFailed (406) for a bad type or argument, or one exchange too many.
+        """
+        self._check_alternate(arguments, name)
+        check_exchange_numbers(kind, arguments, self.exchange_label(name))
+        if len(self.exchanges) >= self.exchanges_max:
+            raise PreconditionFailed(f"a vhost has at most {self.exchanges_max} exchanges")
+        exchange = make_exchange(name, kind, durable, auto_delete, internal, arguments)
+        # One that is not durable is shown and exported like the others.
+        definition = Definition("exchange", exchange.definition(self.name))
+        self.put_exchange(exchange)
+        self._govern_exchange(exchange)
+        self.equip_delays(exchange)
+        if durable:
+            self.turn.journal.define_made(definition)
+            exchange.define_group = self.turn.journal.group
+            self.turn.recorded()
+        return exchange
+
+    def put_exchange(self, exchange: Exchange) -> None:
+        """Put a new exchange into the vhost; nothing is journaled or checked."""
+        self.turn.changes += 1
+        exchange.equip(self.turn)
+        self.exchanges[exchange.name] = exchange
+        self.revision += 1
+
+    def equip_delays(self, exchange: Exchange) -> None:
+        """Give an exchange that delays its store."""
+
+    def _configure_exchange(self, exchange: Exchange) -> None:
+        super()._configure_exchange(exchange)
+        self.equip_delays(exchange)
+
+    def _check_alternate(self, arguments: Arguments, name: str) -> None:
+        alternate = arguments.get("alternate-exchange")
+        if alternate is not None and not isinstance(alternate, str):
+            raise PreconditionFailed(
+                f"invalid type '{type_name(alternate)}' for arg 'alternate-exchange' in "
+                f"{self.exchange_label(name)}"
+            )
+
+    def _check_same_exchange(
+        self,
+        current: Exchange,
+        kind: str,
+        durable: bool,
+        auto_delete: bool,
+        internal: bool,
+        arguments: Arguments,
+    ) -> None:
+        where = self.exchange_label(current.name)
+        if current.kind != kind:
+            check_exchange_type(kind)
+            raise differs("type", where, kind, current.kind)
+        if current.durable != durable:
+            raise differs("durable", where, durable, current.durable)
+        if current.auto_delete != auto_delete:
+            raise differs("auto_delete", where, auto_delete, current.auto_delete)
+        if current.internal != internal:
+            raise differs("internal", where, internal, current.internal)
+        check_same(
+            "alternate-exchange",
+            where,
+            arguments.get("alternate-exchange"),
+            current.arguments.get("alternate-exchange"),
+        )
+
+    def delete_exchange(self, name: Name, if_unused: bool) -> None:
+        """Delete an exchange; one that is not there is fine (behaviour 34).
+
+        Raises: AccessRefused (403) for predeclared ones; PreconditionFailed (406) when in use.
+        """
+        if not name:
+            raise AccessRefused("operation not permitted on the default exchange")
+        if name.startswith("amq."):
+            raise AccessRefused(f"deletion of system {self.exchange_label(name)} not allowed")
+        exchange = self.exchanges.get(name)
+        if exchange is None:
+            self._wait_for_removal()
+            return
+        if if_unused and exchange.bindings:
+            raise PreconditionFailed(f"{self.exchange_label(name)} in use")
+        self._drop_exchange(exchange)
+
+    def _drop_exchange(self, exchange: Exchange) -> None:
+        self.turn.changes += 1
+        exchange.deleted = True
+        del self.exchanges[exchange.name]
+        self.revision += 1
+        exchange.drop()
+        if exchange.durable:
+            self._journal_delete(exchange)
+        for binding in list(exchange.bindings.values()):
+            self._forget_destination(binding)
+        exchange.bindings.clear()
+        for binding in list(exchange.bound_from):
+            self._remove(binding, False)
+        exchange.bound_from.clear()
+
+    def _journal_delete(self, exchange: Exchange) -> None:
+        """Journal that an exchange is gone, with what it delayed: all or nothing."""
+        journal = self.turn.journal
+        name: Arguments = {"vhost": self.name, "name": exchange.name}
+        store = exchange.delayed
+        if store is None:
+            journal.delete("exchange", name)
+        else:
+            journal.begin_tx()
+            journal.delete("exchange", name)
+            journal.delete("queue", store.definition(self.name))
+            journal.end_tx()
+        self._removed()
+
+    # -- bindings ---------------------------------------------------------------------------------
+
+    def bind(
+        self,
+        source_name: Name,
+        destination_name: Name,
+        to_queue: bool,
+        binding_key: str,
+        arguments: Arguments,
+        link: Link | None,
+    ) -> None:
+        """Bind a queue or an exchange to `source_name`; one that is there already is fine.
+
+        Raises: AccessRefused (403) for the default exchange; NotFound (404); ResourceLocked (405);
+        PreconditionFailed (406) for a key or arguments that the exchange cannot take.
+        """
+        self._check_bindable(source_name, destination_name, to_queue)
+        if to_queue and is_reply_name(destination_name):
+            raise AccessRefused(f"cannot bind direct reply-to {self.queue_label(destination_name)}")
+        # Where both ends are missing RabbitMQ names the source.
+        source = self.exchange(source_name)
+        if not to_queue:
+            self.exchange(destination_name)
+        elif self.queue(destination_name, link).hidden:
+            # It would refuse all that comes, and the exchange's publishers would be told no.
+            raise AccessRefused(
+                f"cannot bind staging {self.queue_label(destination_name)}: messages come to it by "
+                "the default exchange only"
+            )
+        if self.strict_keys and source.has_patterns:
+            check_strict_binding_key(binding_key)
+        identity = binding_identity(to_queue, destination_name, binding_key, arguments)
+        current = source.bindings.get(identity)
+        if current is not None:
+            self._wait_for_definition(current.durable, current.define_group)
+            return
+        if len(source.bindings) >= self.bindings_max:
+            raise PreconditionFailed(f"an exchange has at most {self.bindings_max} bindings")
+        if utf8_size(binding_key) > SHORT_STRING_BYTES_MAX:
+            raise PreconditionFailed(
+                f"the routing key of a binding has at most {SHORT_STRING_BYTES_MAX} bytes"
+            )
+        definition = Definition(
+            "binding",
+            binding_record(
+                self.name, source_name, destination_name, to_queue, binding_key, arguments
+            ),
+        )
+        binding = self.restore_binding(source, destination_name, to_queue, binding_key, arguments)
+        if binding.durable:
+            self.turn.journal.define_made(definition)
+            binding.define_group = self.turn.journal.group
+            self.turn.recorded()
+        self.bound(binding)
+
+    def bound(self, binding: Binding) -> None:
+        """Hear of a binding that a client made."""
+
+    def restore_binding(
+        self,
+        source: Exchange,
+        destination_name: str,
+        to_queue: bool,
+        binding_key: str,
+        arguments: Arguments,
+    ) -> Binding:
+        """Return a new binding of ends that are there; nothing is journaled or checked.
+
+        Raises: PreconditionFailed (406) for arguments that the exchange's type cannot take.
+        """
+        queue = self.queues[destination_name] if to_queue else None
+        exchange = None if to_queue else self.exchanges[destination_name]
+        binding = Binding(source, queue, exchange, binding_key, arguments)
+        self.turn.changes += 1
+        source.add(binding)
+        source.bindings[binding.identity] = binding
+        if queue is not None:
+            queue.bindings[binding] = None
+        elif exchange is not None:
+            exchange.bound_from[binding] = None
+        self.revision += 1
+        return binding
+
+    def _check_bindable(self, source_name: str, destination_name: str, to_queue: bool) -> None:
+        if not source_name or (not to_queue and not destination_name):
+            raise AccessRefused("operation not permitted on the default exchange")
+
+    def unbind(
+        self,
+        source_name: Name,
+        destination_name: Name,
+        to_queue: bool,
+        binding_key: str,
+        arguments: Arguments,
+        link: Link | None,
+    ) -> None:
+        """Remove a binding; one that is not there is fine (behaviour 35).
+
+        Raises: AccessRefused (403) for the default exchange; ResourceLocked (405).
+        """
+        self._check_bindable(source_name, destination_name, to_queue)
+        source = self.exchanges.get(source_name)
+        if source is None:
+            self._wait_for_removal()
+            return
+        identity = binding_identity(to_queue, destination_name, binding_key, arguments)
+        binding = source.bindings.get(identity)
+        if binding is None:
+            self._wait_for_removal()
+            return
+        if to_queue:
+            self.queue(destination_name, link)
+        self._remove(binding, True)
+        self._forget_destination(binding)
+
+    def _forget_destination(self, binding: Binding) -> None:
+        """Take `binding` off its destination."""
+        if binding.queue is not None:
+            binding.queue.bindings.pop(binding, None)
+        elif binding.exchange is not None:
+            binding.exchange.bound_from.pop(binding, None)
+
+    def _remove(self, binding: Binding, journaled: bool) -> None:
+        """Take `binding` off its source; an auto-delete source goes with its last one.
+
+        `journaled` is False where the record of an end's delete stands for the binding too.
+        """
+        source = binding.source
+        self.turn.changes += 1
+        if source.bindings.pop(binding.identity, None) is None:
+            return
+        source.remove(binding)
+        self.revision += 1
+        if binding.durable and journaled:
+            self.turn.journal.delete("binding", binding.definition(self.name))
+            self._removed()
+        if source.auto_delete and not source.bindings and not source.deleted:
+            self._drop_exchange(source)

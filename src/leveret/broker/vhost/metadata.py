@@ -1,0 +1,275 @@
+"""What an administrator says of a virtual host as a whole: its description, its rules, its limits.
+
+All of it lies in one record of the journal, that of the vhost.
+
+Invariants: `limits` and the rest hold checked values only; a change is journaled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from mypy_extensions import i64, mypyc_attr
+
+from leveret.broker.core.turn import Turn
+from leveret.broker.policy.keys import NUMBER_MAX, utf8_size
+from leveret.broker.queue.queue import Queue
+from leveret.broker.values.arguments import QUEUE_TYPES, Arguments, is_int
+from leveret.broker.vhost.policies import VhostPolicies
+from leveret.broker.vhost.state import Ids
+from leveret.errors import PreconditionFailed
+from leveret.limits import SHORT_STRING_BYTES_MAX, VHOST_DESCRIPTION_BYTES_MAX, VHOST_TAGS_MAX
+
+#: What can be limited in a vhost.
+VHOST_LIMITS: Final = ("max-connections", "max-queues")
+
+#: What RabbitMQ's files call queue types, beside their names.
+_TYPE_NAMES: Final = {
+    "rabbit_classic_queue": "classic",
+    "rabbit_quorum_queue": "quorum",
+    "rabbit_stream_queue": "stream",
+    "undefined": "",
+}
+
+#: The part of a vhost's metadata that is yes or no.
+_SWITCHES: Final = ("strict_keys", "protected_from_deletion", "tracing")
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class VhostMetadata(VhostPolicies):
+    """A virtual host as far as it is described and limited."""
+
+    def __init__(self, turn: Turn, ids: Ids, name: str) -> None:
+        super().__init__(turn, ids, name)
+        self.description = ""
+        self.tags: list[str] = []
+        #: The type of queues that are declared without one; empty for classic.
+        self.default_queue_type = ""
+        #: True to refuse its deletion.
+        self.protected = False
+
+    # -- metadata ---------------------------------------------------------------------------------
+
+    def metadata(self) -> Arguments:
+        """Return the metadata as RabbitMQ names it; `strict_keys` is Leveret's."""
+        return merged_metadata(
+            {},
+            {
+                "description": self.description,
+                "tags": self.tags,
+                "default_queue_type": self.default_queue_type,
+                "protected_from_deletion": self.protected,
+                "strict_keys": self.strict_keys,
+            },
+        )
+
+    def set_metadata(self, changes: Arguments) -> None:
+        """Change what `changes` names; the rest stays.
+
+        It may name description, tags, default_queue_type, strict_keys and protected_from_deletion;
+        other entries are passed over.
+
+        Raises: PreconditionFailed (406) for a value that cannot be; then nothing is changed.
+        """
+        check_metadata(changes)
+        self._change(changes, self.limits)
+
+    def set_all(self, changes: Arguments, limits: Arguments) -> None:
+        """Change what `changes` names, and replace the limits where any are given, by one record.
+
+        Raises: PreconditionFailed (406) for a value that cannot be; then nothing is changed.
+        """
+        check_metadata(changes)
+        check_limits(limits)
+        checked = {name: value for name, value in limits.items() if isinstance(value, int)}
+        self._change(changes, checked or self.limits)
+
+    def _change(self, changes: Arguments, limits: dict[str, int]) -> None:
+        """Take checked changes, journaled before anything is changed."""
+        wanted = merged_metadata(self.metadata(), changes)
+        record = vhost_record(self.name, wanted, limits)
+        if record != self.record():
+            self.turn.journal.define("vhost", record)
+            self._take_metadata(changes)
+            self.limits = limits
+
+    def _take_metadata(self, changes: Arguments) -> None:
+        if "description" in changes:
+            self.description = str(changes["description"])
+        if "tags" in changes:
+            self.tags = tag_list(changes["tags"])
+        if "default_queue_type" in changes:
+            self.default_queue_type = _type_name(changes["default_queue_type"])
+        if "protected_from_deletion" in changes:
+            self.protected = changes["protected_from_deletion"] is True
+        if "strict_keys" in changes:
+            self.strict_keys = changes["strict_keys"] is True
+
+    # -- limits -----------------------------------------------------------------------------------
+
+    def set_limits(self, limits: Arguments) -> None:
+        """Replace the limits; a negative one is none.  They count for what is opened next.
+
+        Raises: PreconditionFailed (406) for a limit that there is not, or no number.
+        """
+        check_limits(limits)
+        checked = {name: value for name, value in limits.items() if isinstance(value, int)}
+        self._change({}, checked)
+
+    def add_limits(self, limits: Arguments) -> None:
+        """Set limits beside those that are set.
+
+        Raises: PreconditionFailed (406) for one that cannot be; then none is set.
+        """
+        merged: Arguments = dict(self.limits)
+        merged.update(limits)
+        self.set_limits(merged)
+
+    def set_limit(self, name: str, value: object) -> None:
+        """Set one limit beside those that are set.  Raises: PreconditionFailed (406)."""
+        self.add_limits({name: value})
+
+    def clear_limit(self, name: str) -> None:
+        """Take one limit away; one that is not set is fine."""
+        self.set_limits({key: value for key, value in self.limits.items() if key != name})
+
+    def _check_queue_limit(self, name: str) -> None:
+        """Check that there may be one more queue.  Raises: PreconditionFailed (406)."""
+        most: i64 = self.limits.get("max-queues", -1)
+        if 0 <= most <= len(self.queues):
+            raise PreconditionFailed(
+                f"cannot declare queue '{name}': queue limit in vhost '{self.name}' ({most}) "
+                "is reached"
+            )
+
+    # -- the default queue type -------------------------------------------------------------------
+
+    def _typed(
+        self, arguments: Arguments, durable: bool, exclusive: bool, auto_delete: bool
+    ) -> Arguments:
+        """Return the arguments of a new queue with the default type, where they name none.
+
+        As in RabbitMQ a queue that could not be of that type stays classic.
+        """
+        kind = self.default_queue_type
+        replicated = kind in ("quorum", "stream")
+        if not kind or "x-queue-type" in arguments:
+            return arguments
+        if replicated and (not durable or exclusive or auto_delete):
+            return arguments
+        return {**arguments, "x-queue-type": kind}
+
+    def _typed_as(self, current: Queue, arguments: Arguments) -> Arguments:
+        """Return the arguments of a redeclare that leaves the type to the default.
+
+        It is not held against a queue that is there: it may be older than the default.
+        """
+        if not self.default_queue_type or "x-queue-type" in arguments:
+            return arguments
+        return {**arguments, "x-queue-type": current.kind}
+
+    # -- the record -------------------------------------------------------------------------------
+
+    def record(self) -> dict[str, object]:
+        """Return the vhost as its journal record holds it."""
+        return vhost_record(self.name, self.metadata(), self.limits)
+
+    def restore_record(self, record: dict[str, object]) -> None:
+        """Take what a journal record says; nothing is checked or journaled."""
+        metadata = record.get("metadata")
+        limits = record.get("limits")
+        whole: Arguments = {
+            "description": "",
+            "tags": [],
+            "default_queue_type": "",
+            "protected_from_deletion": False,
+            "strict_keys": False,
+        }
+        if isinstance(metadata, dict):
+            whole.update(metadata)
+        self._take_metadata(whole)
+        self.limits = {}
+        if isinstance(limits, dict):
+            for name, value in limits.items():
+                if isinstance(value, int):
+                    self.limits[str(name)] = value
+
+
+def vhost_record(name: str, metadata: Arguments, limits: Mapping[str, int]) -> Arguments:
+    """Return a vhost as its journal record holds it."""
+    return {"name": name, "metadata": metadata, "limits": dict(limits)}
+
+
+def merged_metadata(current: Arguments, changes: Arguments) -> Arguments:
+    """Return metadata as RabbitMQ names it after checked changes; what is not set is not in it."""
+    merged = {**current, **changes}
+    found: Arguments = {
+        "description": str(merged.get("description", "")),
+        "tags": tag_list(merged.get("tags", [])),
+    }
+    kind = _type_name(merged.get("default_queue_type"))
+    if kind:
+        found["default_queue_type"] = kind
+    for name in ("protected_from_deletion", "strict_keys"):
+        if merged.get(name) is True:
+            found[name] = True
+    return found
+
+
+def check_metadata(changes: Arguments) -> None:
+    """Refuse metadata that cannot be.  Raises: PreconditionFailed (406)."""
+    description = changes.get("description", "")
+    if not isinstance(description, str) or utf8_size(description) > VHOST_DESCRIPTION_BYTES_MAX:
+        raise PreconditionFailed(
+            f"a vhost's description is a text of at most {VHOST_DESCRIPTION_BYTES_MAX} bytes"
+        )
+    tags = tag_list(changes.get("tags", []))
+    if len(tags) > VHOST_TAGS_MAX:
+        raise PreconditionFailed(f"a vhost has at most {VHOST_TAGS_MAX} tags")
+    for tag in tags:
+        if not tag or utf8_size(tag) > SHORT_STRING_BYTES_MAX:
+            raise PreconditionFailed(f"a tag has 1 to {SHORT_STRING_BYTES_MAX} bytes")
+    _type_name(changes.get("default_queue_type"))
+    for name in _SWITCHES:
+        if not isinstance(changes.get(name, False), bool):
+            raise PreconditionFailed(f"{name} of a vhost is true or false")
+
+
+def tag_list(tags: object) -> list[str]:
+    """Return the tags in a list, or in a text where commas part them.
+
+    Raises: PreconditionFailed (406) when they are neither.
+    """
+    if isinstance(tags, str):
+        return [tag.strip() for tag in tags.split(",") if tag.strip()]
+    found: list[str] = []
+    if not isinstance(tags, list):
+        raise PreconditionFailed("tags are a list of texts")
+    for tag in tags:
+        if not isinstance(tag, str):
+            raise PreconditionFailed("tags are a list of texts")
+        found.append(tag)
+    return found
+
+
+def _type_name(value: object) -> str:
+    """Return a default queue type, empty for none.  Raises: PreconditionFailed (406)."""
+    if value is None or value == "":
+        return ""
+    kind = _TYPE_NAMES.get(value, value) if isinstance(value, str) else ""
+    if kind in QUEUE_TYPES or (isinstance(value, str) and kind == ""):
+        return kind
+    raise PreconditionFailed(f"'{value}' is not a queue type")
+
+
+def check_limits(limits: Arguments) -> None:
+    """Refuse limits that a vhost cannot have.  Raises: PreconditionFailed (406)."""
+    for name, value in limits.items():
+        if name not in VHOST_LIMITS:
+            raise PreconditionFailed(f"Validation failed: Unrecognised term '{name}' in limits")
+        if not is_int(value) or not isinstance(value, int) or abs(value) > NUMBER_MAX:
+            said = f"'{value}'" if isinstance(value, str) else str(value)
+            raise PreconditionFailed(
+                f"Validation failed: {name} should be a number, actually was {said}"
+            )
