@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from leveret.limits import UNSYNCED_BYTES_MAX
 from leveret.message import Address, Message
-from leveret.store.journal import Journal
+from leveret.store.journal.journal import Journal
 from leveret.wire.buffer import COMPILED
 
 ROUNDS = 200_000

@@ -32,7 +32,7 @@ from leveret.store.disk import ReadDisk, StorageFailure
 from leveret.store.disks.faulty import Fault, FaultyDisk
 from leveret.store.disks.recording import RecordingDisk
 from leveret.store.format import STATE_DIR
-from leveret.store.survey import Survey
+from leveret.store.survey.survey import Survey
 from raw_codec import method, publish
 
 NAME: Final = "checkpoints"

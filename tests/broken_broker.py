@@ -37,7 +37,7 @@ from leveret.clock import LivedClock
 from leveret.config import Settings, load
 from leveret.message import Message
 from leveret.names import Name
-from leveret.store.checkpoint import CheckpointOutput, CheckpointSource, NewChunk
+from leveret.store.checkpoint.checkpoint import CheckpointOutput, CheckpointSource, NewChunk
 from leveret.store.disk import Disk, RealDisk
 from leveret.store.disks.faulty import Fault, FaultyDisk
 

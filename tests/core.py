@@ -33,7 +33,7 @@ from leveret.limits import INPUT_BYTES_HELD_MAX, OUTPUT_BYTES_HIGH
 from leveret.session.connection import Connection
 from leveret.session.settings import Authenticator, SessionSettings, Tokens
 from leveret.session.settings import Peer as PeerAddress
-from leveret.store.checkpoint import (
+from leveret.store.checkpoint.checkpoint import (
     Checkpoint,
     CheckpointOutput,
     CheckpointSource,
@@ -41,15 +41,15 @@ from leveret.store.checkpoint import (
     CheckpointWork,
     NewChunk,
 )
-from leveret.store.checkpoint_files import CheckpointFiles
+from leveret.store.checkpoint.files import CheckpointFiles
 from leveret.store.disk import Disk
 from leveret.store.disks.recording import Image, RecordingDisk, crash_states
-from leveret.store.journal import Group, Journal
-from leveret.store.journal_files import JournalFiles
-from leveret.store.recovery import recover
-from leveret.store.segments import ChunkRef, read_if_readable
-from leveret.store.spill import SpillBatch
-from leveret.store.spill_files import SpillFiles
+from leveret.store.journal.files import JournalFiles
+from leveret.store.journal.journal import Group, Journal
+from leveret.store.recovery.recovery import recover
+from leveret.store.segments.segments import ChunkRef, read_if_readable
+from leveret.store.segments.spill import SpillBatch
+from leveret.store.segments.spill_files import SpillFiles
 from raw import CAPABILITIES, Method
 from raw_codec import PROTOCOL_HEADER, WITH_CONTENT, method
 from raw_stream import Inbox

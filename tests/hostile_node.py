@@ -48,7 +48,7 @@ from leveret.server.acceptor import accepting
 from leveret.session.admission import Admission
 from leveret.session.settings import RABBITMQ_VERSION
 from leveret.store.disks.recording import RecordingDisk
-from leveret.store.segments import ChunkRef, read_if_readable
+from leveret.store.segments.segments import ChunkRef, read_if_readable
 from raw_codec import properties, publish
 
 #: Answers that a client's fault may have.

@@ -1,7 +1,7 @@
 """A small broker's state for the store's tests: what a replay makes of records, and how to compare.
 
-It follows the rules in `leveret.store.replay` and nothing else, so that it also shows that they
-suffice.
+It follows the rules in `leveret.store.recovery.replay` and nothing else, so that it also shows that
+they suffice.
 """
 
 from __future__ import annotations
@@ -9,20 +9,20 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from leveret.message import Address, Message
-from leveret.store.checkpoint import (
+from leveret.store.checkpoint.checkpoint import (
     CheckpointOutput,
     CheckpointSource,
     CheckpointStore,
     NewChunk,
 )
-from leveret.store.checkpoint_files import CheckpointFiles
+from leveret.store.checkpoint.files import CheckpointFiles
 from leveret.store.disk import Disk
-from leveret.store.journal import Journal
-from leveret.store.journal_files import JournalFiles
-from leveret.store.ranges import RangeSet
-from leveret.store.recovery import RecoveryReport, recover
-from leveret.store.replay import Replay
-from leveret.store.segments import ChunkRef
+from leveret.store.journal.files import JournalFiles
+from leveret.store.journal.journal import Journal
+from leveret.store.records.ranges import RangeSet
+from leveret.store.recovery.recovery import RecoveryReport, recover
+from leveret.store.recovery.replay import Replay
+from leveret.store.segments.segments import ChunkRef
 
 UUID = bytes(range(16))
 NOW = 1_700_000_000_000

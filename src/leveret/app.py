@@ -60,14 +60,14 @@ from leveret.session.admission import Admission, network_of
 from leveret.session.connection import Connection
 from leveret.session.settings import SessionSettings, Tokens
 from leveret.store.ballast import Ballast
-from leveret.store.checkpoint import CheckpointSource, CheckpointStore, CheckpointWork
-from leveret.store.checkpoint_files import CheckpointFiles
+from leveret.store.checkpoint.checkpoint import CheckpointSource, CheckpointStore, CheckpointWork
+from leveret.store.checkpoint.files import CheckpointFiles
 from leveret.store.damage import Damage, quarantine
 from leveret.store.disk import Disk, DiskFull, DiskLocked, RealDisk, StorageFailure
 from leveret.store.format import JOURNAL_DIR
-from leveret.store.journal import Group, Journal
-from leveret.store.journal_files import JournalFiles
-from leveret.store.recovery import Recovery, RecoveryReport
+from leveret.store.journal.files import JournalFiles
+from leveret.store.journal.journal import Group, Journal
+from leveret.store.recovery.recovery import Recovery, RecoveryReport
 
 #: Compiled code yields the GIL only in calls; this bounds what a busy thread costs the loop.
 SWITCH_INTERVAL_SECONDS: Final = 0.0001

@@ -11,8 +11,8 @@ from leveret.broker.recovery.restore import Restore
 from leveret.message import Address, Message
 from leveret.names import Name
 from leveret.store.disks.recording import RecordingDisk
-from leveret.store.journal import Journal
-from leveret.store.segments import ChunkRef
+from leveret.store.journal.journal import Journal
+from leveret.store.segments.segments import ChunkRef
 from raw_codec import method, publish
 
 QUEUE_ID = 7

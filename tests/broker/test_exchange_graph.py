@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from leveret.broker.core.turn import Turn
 from leveret.broker.vhost.vhost import Ids, Vhost
 from leveret.names import Name
-from leveret.store.journal import Journal
+from leveret.store.journal.journal import Journal
 
 NAMES = ["a", "b", "c", "d"]
 QUEUES = ["q0", "q1", "q2"]

@@ -20,7 +20,7 @@ from leveret.store.ballast import Ballast
 from leveret.store.disk import DiskFull, StorageFailure
 from leveret.store.disks.faulty import Fault, FaultyDisk
 from leveret.store.disks.recording import Image, RecordingDisk
-from leveret.store.journal_files import JournalFiles
+from leveret.store.journal.files import JournalFiles
 from raw_codec import method, publish
 
 PADDING = bytes(300)

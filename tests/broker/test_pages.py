@@ -16,7 +16,7 @@ from leveret.broker.classic.classic import ClassicQueue
 from leveret.broker.policy.policy import make_policy
 from leveret.limits import PAGES_AHEAD_BYTES
 from leveret.store.disks.recording import RecordingDisk
-from leveret.store.segments import segment_path
+from leveret.store.segments.segments import segment_path
 from paged import exact, got, no_chance
 from raw_codec import method, publish
 

@@ -17,7 +17,7 @@ from leveret.errors import PreconditionFailed
 from leveret.limits import PUBLISHER_EXPIRY_MS, PUBLISHERS_PER_QUEUE_MAX
 from leveret.message import Address, Message
 from leveret.store.disks.recording import RecordingDisk
-from leveret.store.journal import Journal
+from leveret.store.journal.journal import Journal
 from leveret.wire.numbered import Numbered, read_numbered
 from raw_codec import Typed, method, properties, publish
 

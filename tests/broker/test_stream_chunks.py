@@ -9,7 +9,7 @@ from leveret.broker.stream.chunks import StreamPart, StreamWatcher, next_part, t
 from leveret.broker.stream.stream import Stream
 from leveret.chunk import Chunk
 from leveret.names import Name
-from leveret.store.segments import read_chunk_bytes
+from leveret.store.segments.segments import read_chunk_bytes
 from raw_codec import method, publish
 
 STREAM = {"x-queue-type": "stream"}

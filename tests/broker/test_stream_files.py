@@ -16,10 +16,10 @@ from leveret.limits import CHUNK_BYTES_MAX, MESSAGE_OVERHEAD_BYTES
 from leveret.names import Name
 from leveret.store.disk import Disk
 from leveret.store.disks.recording import RecordingDisk
-from leveret.store.journal_files import journal_path
-from leveret.store.salvage import Salvage, write_salvage
-from leveret.store.segments import ChunkRef
-from leveret.store.survey import Survey
+from leveret.store.journal.files import journal_path
+from leveret.store.segments.segments import ChunkRef
+from leveret.store.survey.salvage import Salvage, write_salvage
+from leveret.store.survey.survey import Survey
 from raw_codec import Typed, decode_properties, method, publish
 
 STREAM = {"x-queue-type": "stream"}

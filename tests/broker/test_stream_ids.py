@@ -11,8 +11,8 @@ from leveret.broker.admin.definitions import export_definitions
 from leveret.broker.admin.definitions_import import import_definitions
 from leveret.broker.vhost.state import StreamIds
 from leveret.store.disks.recording import Image, RecordingDisk
-from leveret.store.salvage import Salvage, write_salvage
-from leveret.store.survey import Survey
+from leveret.store.survey.salvage import Salvage, write_salvage
+from leveret.store.survey.survey import Survey
 from raw import Method
 from raw_codec import method, publish
 

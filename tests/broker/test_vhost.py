@@ -8,7 +8,7 @@ from leveret.broker.node.broker import Broker
 from leveret.broker.vhost.vhost import Vhost
 from leveret.errors import PreconditionFailed
 from leveret.names import Name
-from leveret.store.journal import Journal
+from leveret.store.journal.journal import Journal
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from data_dirs import (
 )
 from leveret.client.blocking import Channel, connect
 from leveret.store.disk import DiskLocked, ReadDisk, RealDisk
-from leveret.store.survey import Survey
+from leveret.store.survey.survey import Survey
 from leveret.wire.properties import BasicProperties
 
 

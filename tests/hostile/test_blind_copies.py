@@ -17,8 +17,8 @@ from core import UUID, Node, Peer
 from hostile_node import HostileNode, Tally, prepare
 from hostile_requests import good, key_of, routes
 from leveret.store.disks.recording import RecordingDisk
-from leveret.store.dump import Dump
-from leveret.store.identity import seed_of
+from leveret.store.survey.dump import Dump
+from leveret.store.survey.identity import seed_of
 from leveret.wire.spec import METHODS
 from paged import no_chance
 from raw_codec import decode_properties, method, publish

@@ -39,7 +39,7 @@ from leveret.limits import (
 )
 from leveret.management.api import USERS_MODULES
 from leveret.session.settings import SessionSettings
-from leveret.store.record import is_kind, kind_name
+from leveret.store.records.record import is_kind, kind_name
 from leveret.wire.spec import METHODS
 from raw import Method
 from raw_codec import method, publish

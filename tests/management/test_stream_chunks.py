@@ -21,7 +21,7 @@ from leveret.limits import HTTP_WRITE_BYTES_MAX
 from leveret.management.api import make_runner
 from leveret.management.chunk_source import ChunkSource
 from leveret.management.operator import Operator
-from leveret.store.segments import ChunkRef, moved_ref, read_part_if_readable
+from leveret.store.segments.segments import ChunkRef, moved_ref, read_part_if_readable
 from raw_codec import method, publish
 
 #: What is done before the read of that number.

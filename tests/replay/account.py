@@ -14,15 +14,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from leveret.message import Message
-from leveret.store.apply import Applier
 from leveret.store.disks.recording import Operation
 from leveret.store.format import JOURNAL_DIR
-from leveret.store.journal_files import journal_number
-from leveret.store.journal_scan import JournalScan
-from leveret.store.ranges import RangeSet
-from leveret.store.record import FORGOTTEN, GROUP_HEADER_BYTES, GROUP_MAGIC
-from leveret.store.replay import Replay
-from leveret.store.segments import ChunkRef
+from leveret.store.journal.files import journal_number
+from leveret.store.journal.scan import JournalScan
+from leveret.store.records.ranges import RangeSet
+from leveret.store.records.record import FORGOTTEN, GROUP_HEADER_BYTES, GROUP_MAGIC
+from leveret.store.recovery.apply import Applier
+from leveret.store.recovery.replay import Replay
+from leveret.store.segments.segments import ChunkRef
 from leveret.wire.buffer import read_i64_le
 from leveret.wire.numbered import read_numbered
 

@@ -27,8 +27,8 @@ from leveret.clock import ManualClock
 from leveret.store.disk import Disk, StorageFailure
 from leveret.store.disks.faulty import Fault, FaultyDisk
 from leveret.store.disks.recording import Image, RecordingDisk
-from leveret.store.record import SEED_MASK
-from leveret.store.segments import read_if_readable
+from leveret.store.records.record import SEED_MASK
+from leveret.store.segments.segments import read_if_readable
 from raw import Method
 from raw_codec import decode_properties, method, properties, publish
 from replay.account import Account, Holding

@@ -21,8 +21,8 @@ from leveret.message import Message
 from leveret.store.disk import StorageFailure
 from leveret.store.disks.recording import Image, RecordingDisk
 from leveret.store.format import FORMAT_PATH, JOURNAL_DIR, QUARANTINE_DIR, STATE_DIR, UnknownFormat
-from leveret.store.segments import ChunkRef, read_chunk
-from leveret.store.survey import Survey
+from leveret.store.segments.segments import ChunkRef, read_chunk
+from leveret.store.survey.survey import Survey
 from replay.account import (
     Content,
     Holding,

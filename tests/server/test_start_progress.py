@@ -8,7 +8,7 @@ from broker_process import BrokerProcess
 from leveret.limits import SLICE_MESSAGES
 from leveret.server.start_progress import LINE_MS, StartProgress
 from leveret.store.disks.recording import RecordingDisk
-from leveret.store.recovery import Recovery
+from leveret.store.recovery.recovery import Recovery
 from store_model import NOW, UUID, State, Store, message
 
 

@@ -14,7 +14,7 @@ from leveret.broker.queue.queue import Queue
 from leveret.broker.topology.exchange import Exchange, Routing
 from leveret.message import Message
 from leveret.session.settings import Tokens
-from leveret.store.segments import ChunkRef
+from leveret.store.segments.segments import ChunkRef
 from raw_codec import method, publish
 
 

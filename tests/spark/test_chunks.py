@@ -26,7 +26,7 @@ from leveret.spark.columns import BatchBuilder
 from leveret.spark.property_columns import find_properties
 from leveret.spark.schema import PROPERTIES, ROW
 from leveret.spark.transports.base import Piece
-from leveret.store.journal import Journal
+from leveret.store.journal.journal import Journal
 from leveret.wire.properties import decode_properties
 
 STREAM = "orders"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from leveret.limits import ADDRESSES_KNOWN_MAX
 from leveret.message import Address
-from leveret.store.record import Addresses
+from leveret.store.records.record import Addresses
 
 
 def look_up(addresses: Addresses, wire: bytes) -> Address:

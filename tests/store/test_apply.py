@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leveret.store.apply import Applier
 from leveret.store.disks.recording import Image, RecordingDisk
-from leveret.store.journal_files import journal_path
-from leveret.store.record import (
+from leveret.store.journal.files import journal_path
+from leveret.store.records.record import (
     ACK,
     COUNTER,
     DEFINE,
@@ -26,6 +25,7 @@ from leveret.store.record import (
     encode_record,
     is_kind,
 )
+from leveret.store.recovery.apply import Applier
 from store_model import Store, Told, message
 
 KINDS = [kind for kind in range(256) if is_kind(kind) and kind not in (SNAPSHOT, END)]

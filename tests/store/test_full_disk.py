@@ -16,8 +16,8 @@ from leveret.store.ballast import Ballast
 from leveret.store.disk import DiskFull, StorageFailure
 from leveret.store.disks.faulty import Fault, FaultyDisk
 from leveret.store.disks.recording import Image, RecordingDisk, crash_states
-from leveret.store.journal import Group
-from leveret.store.journal_files import JournalFiles
+from leveret.store.journal.files import JournalFiles
+from leveret.store.journal.journal import Group
 from store_model import Store, message
 
 

@@ -11,10 +11,9 @@ from leveret.limits import (
     JOURNAL_FILE_BYTES,
     TABLE_DEPTH_MAX,
 )
-from leveret.store.apply import Applier
-from leveret.store.journal import Group, Journal
-from leveret.store.journal_scan import JournalScan
-from leveret.store.record import (
+from leveret.store.journal.journal import Group, Journal
+from leveret.store.journal.scan import JournalScan
+from leveret.store.records.record import (
     ACK,
     DEFINE,
     DELETE,
@@ -25,6 +24,7 @@ from leveret.store.record import (
     REQUEUE,
     TX,
 )
+from leveret.store.recovery.apply import Applier
 from store_model import Told, content, message
 
 SEED = 0x1234_5678_9ABC

@@ -16,8 +16,8 @@ from leveret.limits import (
 from leveret.store.disk import StorageFailure
 from leveret.store.disks.faulty import Fault, FaultyDisk
 from leveret.store.disks.recording import RecordingDisk, crash_states
-from leveret.store.journal import Group, Journal
-from leveret.store.journal_files import JournalFiles, journal_name, journal_number
+from leveret.store.journal.files import JournalFiles, journal_name, journal_number
+from leveret.store.journal.journal import Group, Journal
 from store_model import Store, message
 
 

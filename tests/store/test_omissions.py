@@ -15,10 +15,10 @@ from leveret.broker.admin.definitions import export_definitions
 from leveret.broker.policy.policy import make_policy
 from leveret.broker.recovery.checkpoint import BrokerCheckpoint
 from leveret.broker.stream.stream import Stream
-from leveret.store.checkpoint import CheckpointOutput, CheckpointSource, NewChunk
+from leveret.store.checkpoint.checkpoint import CheckpointOutput, CheckpointSource, NewChunk
 from leveret.store.disks.recording import Image, RecordingDisk
-from leveret.store.salvage import Salvage, write_salvage
-from leveret.store.survey import Survey
+from leveret.store.survey.salvage import Salvage, write_salvage
+from leveret.store.survey.survey import Survey
 from raw_codec import publish
 
 #: A directory that 06a8cc1 left after some checkpoints that met a limit that cannot be written.

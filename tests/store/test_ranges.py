@@ -7,7 +7,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leveret.store.ranges import RangeSet
+from leveret.store.records.ranges import RangeSet
 
 STEPS = st.lists(
     st.one_of(

@@ -10,8 +10,8 @@ import pytest
 from leveret.limits import SLICE_MESSAGES
 from leveret.store.disk import DiskLocked, RealDisk
 from leveret.store.disks.recording import Image, RecordingDisk
-from leveret.store.journal_files import journal_path
-from leveret.store.recovery import Recovery, recover
+from leveret.store.journal.files import journal_path
+from leveret.store.recovery.recovery import Recovery, recover
 from leveret.wire.buffer import COMPILED
 from store_model import NOW, UUID, State, Store, content, message
 

@@ -32,9 +32,9 @@ from leveret.cli.options import need_empty
 from leveret.cli.place import Config, DataDir, read_settings
 from leveret.store.disk import DiskLocked, ReadDisk, StorageFailure
 from leveret.store.format import FORMAT_PATH, look_at_format
-from leveret.store.journal_files import journal_number
-from leveret.store.recovery import LOCK_PATH
-from leveret.store.segments import segment_number
+from leveret.store.journal.files import journal_number
+from leveret.store.recovery.recovery import LOCK_PATH
+from leveret.store.segments.segments import segment_number
 from leveret.store.snapshot import state_generation
 
 #: Which names are files of a folder; a snapshot that has no name yet does not count.

@@ -23,7 +23,7 @@ from leveret.cli.options import need_empty
 from leveret.cli.place import Config, DataDir, read_settings
 from leveret.store.disk import RealDisk
 from leveret.store.format import FORMAT_PATH
-from leveret.store.recovery import LOCK_PATH
+from leveret.store.recovery.recovery import LOCK_PATH
 
 
 def restore(

@@ -40,7 +40,7 @@ def check(
     """
     from leveret.cli.store_report import as_object, print_object, print_report
     from leveret.cli.store_work import held, open_store, read_uuid, readable, run_survey
-    from leveret.store.survey import Survey
+    from leveret.store.survey.survey import Survey
 
     directory = directory or _directory(context)
     with readable(), held(directory, running=running) as beat:
@@ -68,8 +68,8 @@ def salvage(
     """
     from leveret.cli.store_report import as_object, print_lost, print_object
     from leveret.cli.store_work import open_store, read_uuid, readable, run_survey, write_new
-    from leveret.store.salvage import Salvage
-    from leveret.store.survey import Survey
+    from leveret.store.survey.salvage import Salvage
+    from leveret.store.survey.survey import Survey
 
     directory = directory or _directory(context)
     need_empty(to)

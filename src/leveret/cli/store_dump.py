@@ -10,8 +10,8 @@ from leveret.cli import exits, output
 from leveret.errors import AmqpError
 from leveret.management.fields import plain
 from leveret.store.disk import Disk
-from leveret.store.dump import Dump, Fields, queues_of
-from leveret.store.identity import identify
+from leveret.store.survey.dump import Dump, Fields, queues_of
+from leveret.store.survey.identity import identify
 from leveret.wire.properties import BasicProperties, decode_properties
 
 #: Fields that are bytes and mostly text.

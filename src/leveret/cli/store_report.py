@@ -7,8 +7,8 @@ from pathlib import Path
 from leveret.cli import output
 from leveret.cli.rows import print_rows
 from leveret.store.damage import Damage
-from leveret.store.holdings import Holding
-from leveret.store.survey import Survey
+from leveret.store.survey.holdings import Holding
+from leveret.store.survey.survey import Survey
 
 
 def print_object(found: object) -> None:

@@ -17,9 +17,9 @@ from leveret.cli import exits
 from leveret.cli.backup_hold import Hold, NoBroker
 from leveret.config import MANAGEMENT_SOCKET
 from leveret.store.disk import DiskLocked, ReadDisk, RealDisk, StorageFailure
-from leveret.store.recovery import LOCK_PATH
-from leveret.store.salvage import Salvage, write_salvage
-from leveret.store.survey import Survey
+from leveret.store.recovery.recovery import LOCK_PATH
+from leveret.store.survey.salvage import Salvage, write_salvage
+from leveret.store.survey.survey import Survey
 
 #: How often the progress is drawn anew.
 _DRAW_SECONDS: Final = 0.1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from leveret.store.segments import ChunkRef
+from leveret.store.segments.segments import ChunkRef
 
 
 @dataclass(frozen=True)

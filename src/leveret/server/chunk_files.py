@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from leveret.broker.core.turn import ChunkReader
 from leveret.store.disk import Disk
-from leveret.store.segments import ChunkRef, read_if_readable, read_part_if_readable
-from leveret.store.spill import SpillBatch
-from leveret.store.spill_files import SpillFiles
+from leveret.store.segments.segments import ChunkRef, read_if_readable, read_part_if_readable
+from leveret.store.segments.spill import SpillBatch
+from leveret.store.segments.spill_files import SpillFiles
 
 
 class ChunkFiles(ChunkReader):

@@ -25,11 +25,11 @@ from leveret.broker.node.broker import Broker
 from leveret.clock import LivedClock
 from leveret.server.amqp import AmqpProtocol
 from leveret.server.chunk_files import ChunkFiles
-from leveret.store.checkpoint import Checkpoint, CheckpointWork
+from leveret.store.checkpoint.checkpoint import Checkpoint, CheckpointWork
 from leveret.store.disk import DiskFull, StorageFailure
-from leveret.store.journal import Group
-from leveret.store.segments import ChunkRef
-from leveret.store.spill import SpillBatch
+from leveret.store.journal.journal import Group
+from leveret.store.segments.segments import ChunkRef
+from leveret.store.segments.spill import SpillBatch
 
 #: A loop's timer takes no years: a later deadline is looked at again after this.
 TIMER_MS_MAX = 3_600_000

@@ -22,7 +22,7 @@ from leveret.limits import DISK_MEASURE_BYTES
 from leveret.server.runner import DiskThread
 from leveret.store.ballast import Ballast
 from leveret.store.disk import Disk, DiskFull
-from leveret.store.record import DIGEST_BYTES, GROUP_HEADER_BYTES, RECORD_HEAD_BYTES
+from leveret.store.records.record import DIGEST_BYTES, GROUP_HEADER_BYTES, RECORD_HEAD_BYTES
 
 #: Checkpoints until a file goes that nothing needs: the last two keep theirs.
 CHECKPOINTS_TO_FREE: Final = 3

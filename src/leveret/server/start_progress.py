@@ -10,8 +10,8 @@ from typing import Final
 
 from leveret.store.disk import Disk, StorageFailure
 from leveret.store.format import JOURNAL_DIR, STATE_DIR
-from leveret.store.journal_files import journal_number
-from leveret.store.recovery import Recovery
+from leveret.store.journal.files import journal_number
+from leveret.store.recovery.recovery import Recovery
 from leveret.store.snapshot import state_generation
 
 #: The time between two lines, and before the first one.

@@ -23,11 +23,11 @@ from leveret.limits import CHUNK_RECORDS_MAX
 from leveret.spark.options import OptionError, Options
 from leveret.store.disk import DiskLocked, ReadDisk, StorageFailure
 from leveret.store.format import JOURNAL_DIR, STATE_DIR, UnknownFormat
-from leveret.store.holdings import Holding, Place
-from leveret.store.recovery import LOCK_PATH
-from leveret.store.segment_walk import read_what_can_be
-from leveret.store.segments import segment_path
-from leveret.store.survey import Survey
+from leveret.store.recovery.recovery import LOCK_PATH
+from leveret.store.segments.segments import segment_path
+from leveret.store.segments.walk import read_what_can_be
+from leveret.store.survey.holdings import Holding, Place
+from leveret.store.survey.survey import Survey
 
 #: Where a chunk's header has the smallest and the greatest timestamp: 8 bytes each.
 _MIN_TIMESTAMP: Final = slice(32, 40)

@@ -23,7 +23,7 @@ from mypy_extensions import i64
 from xxhash import xxh3_64_digest
 
 from leveret.store.disk import Disk, StorageFailure
-from leveret.store.record import SEED_MASK
+from leveret.store.records.record import SEED_MASK
 from leveret.wire.buffer import BytesWriter, read_i32_le, read_i64_le, write_i32_le, write_i64_le
 
 FORMAT_PATH: Final = "format"

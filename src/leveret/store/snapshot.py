@@ -32,10 +32,9 @@ from typing import Final, final
 
 from mypy_extensions import i32, i64
 
-from leveret.store.chunk_record import write_chunk_ref
-from leveret.store.definition import write_definition
 from leveret.store.format import STATE_DIR
-from leveret.store.record import (
+from leveret.store.records.definition import write_definition
+from leveret.store.records.record import (
     ACKED,
     CHUNK,
     CONSUMER_OFFSET,
@@ -52,7 +51,8 @@ from leveret.store.record import (
     encode_record,
     write_string,
 )
-from leveret.store.segments import ChunkRef
+from leveret.store.segments.chunk_record import write_chunk_ref
+from leveret.store.segments.segments import ChunkRef
 from leveret.wire.buffer import BytesWriter, read_i64_le, write_i32_le, write_i64_le
 
 _RANGES_PER_RECORD_MAX: Final = 4096

@@ -41,8 +41,8 @@ from leveret.broker.vhost.metadata import check_limits
 from leveret.broker.vhost.vhost import Vhost
 from leveret.errors import AmqpError, NotFound, PreconditionFailed
 from leveret.names import Name, clean_argument, cleaned
-from leveret.store.definition import Definition
-from leveret.store.journal import Journal
+from leveret.store.journal.journal import Journal
+from leveret.store.records.definition import Definition
 
 #: The sections of the whole broker and those of one vhost, in the order in which they are applied.
 _OF_BROKER: Final = ("vhosts", "users", "permissions", "topic_permissions", "global_parameters")

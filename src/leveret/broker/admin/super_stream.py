@@ -31,7 +31,7 @@ from leveret.broker.values.arguments import (
 from leveret.errors import AccessRefused, NotFound, PreconditionFailed
 from leveret.limits import SHORT_STRING_BYTES_MAX, SUPER_STREAM_PARTITIONS_MAX
 from leveret.names import Name, check_new
-from leveret.store.definition import Definition
+from leveret.store.records.definition import Definition
 
 if TYPE_CHECKING:
     from leveret.broker.node.access import Access

@@ -16,8 +16,8 @@ from leveret.broker.backlog.source import Window
 from leveret.broker.backlog.stored import StoredChunk
 from leveret.broker.core.turn import ChunkWanted
 from leveret.chunk import NEVER
-from leveret.store.segments import ChunkRef
-from leveret.store.spill import SpillOwner
+from leveret.store.segments.segments import ChunkRef
+from leveret.store.segments.spill import SpillOwner
 
 if TYPE_CHECKING:
     from leveret.broker.backlog.pages import Pages

@@ -32,7 +32,7 @@ from leveret.limits import (
     PAGES_AHEAD,
     PAGES_AHEAD_BYTES,
 )
-from leveret.store.segments import ChunkRef, check_chunk
+from leveret.store.segments.segments import ChunkRef, check_chunk
 
 if TYPE_CHECKING:
     from leveret.broker.classic.classic import ClassicQueue

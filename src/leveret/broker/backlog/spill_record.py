@@ -12,8 +12,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, final
 
 from leveret.broker.backlog.stored import StoredChunk
-from leveret.store.journal import Journal, LateRecord
-from leveret.store.segments import ChunkRef
+from leveret.store.journal.journal import Journal, LateRecord
+from leveret.store.segments.segments import ChunkRef
 
 if TYPE_CHECKING:
     from leveret.broker.classic.classic import ClassicQueue

@@ -15,9 +15,9 @@ from typing import final
 
 from mypy_extensions import i64, mypyc_attr
 
-from leveret.store.ranges import RangeSet
-from leveret.store.segments import ChunkRef
-from leveret.store.spill import Spill
+from leveret.store.records.ranges import RangeSet
+from leveret.store.segments.segments import ChunkRef
+from leveret.store.segments.spill import Spill
 
 
 @final

@@ -17,7 +17,7 @@ from leveret.broker.core.turn import Turn
 from leveret.broker.node.events import DEAD_LETTERED, DROPPED, EXPIRED, LETTERS_DROPPED
 from leveret.broker.queue.queue import Queue
 from leveret.message import Message
-from leveret.store.checkpoint import NewChunk
+from leveret.store.checkpoint.checkpoint import NewChunk
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -30,14 +30,14 @@ from leveret.limits import (
 )
 from leveret.store.damage import DamageCounts
 from leveret.store.io_counts import IoCounts
-from leveret.store.segments import SegmentNumbers
-from leveret.store.spill import Spill, SpillBatch
+from leveret.store.segments.segments import SegmentNumbers
+from leveret.store.segments.spill import Spill, SpillBatch
 
 if TYPE_CHECKING:
     from leveret.broker.core.ownership import Owner
     from leveret.broker.node.events import Events
-    from leveret.store.journal import Journal
-    from leveret.store.segments import ChunkRef
+    from leveret.store.journal.journal import Journal
+    from leveret.store.segments.segments import ChunkRef
 
 
 #: No sequence has these bits all zero: they begin at 1.

@@ -30,7 +30,7 @@ from leveret.limits import (
     STREAM_CACHE_BYTES_MAX,
     VHOSTS_MAX,
 )
-from leveret.store.journal import Journal
+from leveret.store.journal.journal import Journal
 
 
 class Broker:

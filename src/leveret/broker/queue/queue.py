@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from leveret.broker.topology.binding import Binding
     from leveret.broker.vhost.vhost import Vhost
     from leveret.message import Message
-    from leveret.store.checkpoint import NewChunk
+    from leveret.store.checkpoint.checkpoint import NewChunk
 
 #: What a queue that screens does with a message: take it, drop it as taken before, or refuse it.
 TAKE: Final = 0

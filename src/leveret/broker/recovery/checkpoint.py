@@ -27,7 +27,7 @@ from leveret.broker.recovery.compaction import Compaction
 from leveret.broker.stream.offsets import consumer_record
 from leveret.broker.stream.stream import Stream
 from leveret.broker.vhost.vhost import Vhost
-from leveret.store.checkpoint import CheckpointOutput, CheckpointSource, NewChunk
+from leveret.store.checkpoint.checkpoint import CheckpointOutput, CheckpointSource, NewChunk
 
 
 @final

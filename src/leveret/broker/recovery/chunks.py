@@ -25,8 +25,8 @@ from leveret.broker.classic.classic import ClassicQueue
 from leveret.broker.classic.retained import KEPT
 from leveret.broker.core.turn import Damaged
 from leveret.chunk import Chunk, ChunkDamaged
-from leveret.store.ranges import RangeSet
-from leveret.store.segments import ChunkRef, check_chunk
+from leveret.store.records.ranges import RangeSet
+from leveret.store.segments.segments import ChunkRef, check_chunk
 
 
 def restore_chunks(

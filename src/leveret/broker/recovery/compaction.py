@@ -22,9 +22,9 @@ from leveret.broker.backlog.stored import StoredChunk
 from leveret.broker.classic.chunked import ChunkedQueue
 from leveret.broker.core.turn import ChunkWanted, Turn
 from leveret.chunk import Chunk, ChunkBuilder, ChunkDamaged
-from leveret.store.segment_use import FileUse, row_bytes
-from leveret.store.segments import ChunkRef, check_chunk
-from leveret.store.spill import SpillOwner
+from leveret.store.segments.segments import ChunkRef, check_chunk
+from leveret.store.segments.spill import SpillOwner
+from leveret.store.segments.use import FileUse, row_bytes
 
 #: Room for copies where nobody says how much there is.
 UNBOUNDED: Final = 1 << 62

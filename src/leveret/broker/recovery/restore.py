@@ -33,10 +33,10 @@ from leveret.broker.recovery.users import USER_KINDS, define_user, delete_user
 from leveret.broker.stream.stream import STREAM_ID_FIELD, Stream
 from leveret.broker.topology.exchanges import make_exchange
 from leveret.message import Message
-from leveret.store.ranges import RangeSet
-from leveret.store.record import FORGOTTEN
-from leveret.store.replay import Replay
-from leveret.store.segments import ChunkRef
+from leveret.store.records.ranges import RangeSet
+from leveret.store.records.record import FORGOTTEN
+from leveret.store.recovery.replay import Replay
+from leveret.store.segments.segments import ChunkRef
 from leveret.wire.numbered import read_numbered
 
 #: Where messages go whose queue no record explains: this and the queue's id.

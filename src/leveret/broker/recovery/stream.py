@@ -11,7 +11,7 @@ from leveret.broker.backlog.source import Returned
 from leveret.broker.stream.block import stored_block
 from leveret.broker.stream.stream import Stream
 from leveret.message import Message
-from leveret.store.segments import ChunkRef
+from leveret.store.segments.segments import ChunkRef
 
 
 def restore_stream(

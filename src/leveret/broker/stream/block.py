@@ -14,7 +14,7 @@ from mypy_extensions import i64
 
 from leveret.chunk import CHUNK_HEADER_BYTES, ROW_BYTES
 from leveret.message import Message
-from leveret.store.segments import ChunkRef
+from leveret.store.segments.segments import ChunkRef
 
 
 @final

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64, mypyc_attr
 
 from leveret.chunk import ChunkBuilder
-from leveret.store.segments import ChunkRef
+from leveret.store.segments.segments import ChunkRef
 
 if TYPE_CHECKING:
     from leveret.broker.stream.stream import Stream

@@ -36,7 +36,7 @@ from leveret.limits import (
     STREAM_OFFSETS_MS,
 )
 from leveret.names import check_new
-from leveret.store.record import FORGOTTEN
+from leveret.store.records.record import FORGOTTEN
 
 if TYPE_CHECKING:
     from leveret.broker.stream.group import StreamGroup

@@ -15,7 +15,7 @@ from mypy_extensions import i32, i64
 from leveret.broker.backlog.source import NOTHING, MessageSource
 from leveret.broker.core.turn import ChunkWanted
 from leveret.message import Message
-from leveret.store.segments import ChunkRef
+from leveret.store.segments.segments import ChunkRef
 from leveret.wire.buffer import BytesWriter, write_i32_be
 
 if TYPE_CHECKING:

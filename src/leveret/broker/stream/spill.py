@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from leveret.chunk import ChunkBuilder
-from leveret.store.journal import Journal, LateRecord
-from leveret.store.segments import ChunkRef
-from leveret.store.spill import SpillOwner
+from leveret.store.journal.journal import Journal, LateRecord
+from leveret.store.segments.segments import ChunkRef
+from leveret.store.segments.spill import SpillOwner
 
 if TYPE_CHECKING:
     from leveret.broker.stream.block import Block

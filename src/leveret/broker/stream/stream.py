@@ -32,7 +32,7 @@ from leveret.chunk import ChunkDamaged, RecordDamaged
 from leveret.errors import NotImplementedFault, PreconditionFailed
 from leveret.limits import CHUNK_RECORDS_MAX, SUPER_STREAM_PARTITIONS_MAX
 from leveret.message import Message
-from leveret.store.segments import ChunkRef, check_chunk
+from leveret.store.segments.segments import ChunkRef, check_chunk
 from leveret.wire.tables import Timestamp
 
 #: No message is younger; what is later on the wire means the same and must fit 64 bits in ms.

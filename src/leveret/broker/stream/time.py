@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from mypy_extensions import i64
 
 from leveret.chunk import NEVER, Chunk, ChunkDamaged
-from leveret.store.segments import check_chunk
+from leveret.store.segments.segments import check_chunk
 
 if TYPE_CHECKING:
     from leveret.broker.stream.block import Block

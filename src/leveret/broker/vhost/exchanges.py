@@ -22,7 +22,7 @@ from leveret.errors import AccessRefused, PreconditionFailed
 from leveret.limits import SHORT_STRING_BYTES_MAX
 from leveret.names import Name, check_new
 from leveret.routing.keys import check_strict_binding_key
-from leveret.store.definition import Definition
+from leveret.store.records.definition import Definition
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -26,7 +26,7 @@ from leveret.broker.values.arguments import (
 from leveret.broker.vhost.exchanges import VhostExchanges
 from leveret.errors import AccessRefused, PreconditionFailed
 from leveret.names import Name, check_new
-from leveret.store.definition import Definition
+from leveret.store.records.definition import Definition
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -29,11 +29,11 @@ from mypy_extensions import i64, mypyc_attr
 from leveret.chunk import NEVER, ChunkBuilder
 from leveret.limits import CHECKPOINT_BYTES_HELD_MAX, SEGMENT_FILE_BYTES, SLICE_MESSAGES
 from leveret.message import Message
-from leveret.store.journal import Journal
-from leveret.store.recovery import RecoveryReport
-from leveret.store.segments import ChunkRef, SegmentNumbers, chunk_ref
+from leveret.store.journal.journal import Journal
+from leveret.store.recovery.recovery import RecoveryReport
+from leveret.store.segments.segments import ChunkRef, SegmentNumbers, chunk_ref
+from leveret.store.segments.spill import Spill
 from leveret.store.snapshot import SnapshotHead, SnapshotWriter
-from leveret.store.spill import Spill
 
 _GATHERING: Final = 0
 _SPILLING: Final = 1

@@ -7,10 +7,9 @@ from typing import final
 from mypy_extensions import i64, mypyc_attr
 
 from leveret.message import Message
-from leveret.store.chunk_record import CHUNK_REF_BYTES, read_chunk_ref
-from leveret.store.definition import read_definition
-from leveret.store.ranges import RangeSet
-from leveret.store.record import (
+from leveret.store.records.definition import read_definition
+from leveret.store.records.ranges import RangeSet
+from leveret.store.records.record import (
     ACK,
     CHECKPOINT,
     CLEAN_STOP,
@@ -32,8 +31,9 @@ from leveret.store.record import (
     Damaged,
     read_message,
 )
-from leveret.store.replay import Replay
-from leveret.store.segments import ChunkRef
+from leveret.store.recovery.replay import Replay
+from leveret.store.segments.chunk_record import CHUNK_REF_BYTES, read_chunk_ref
+from leveret.store.segments.segments import ChunkRef
 from leveret.wire.buffer import read_i32_le, read_i64_le
 
 

@@ -25,9 +25,8 @@ from leveret.limits import (
     JOURNAL_FILE_BYTES,
 )
 from leveret.message import Message
-from leveret.store.chunk_record import write_chunk_ref
-from leveret.store.definition import Definition, write_definition
-from leveret.store.record import (
+from leveret.store.records.definition import Definition, write_definition
+from leveret.store.records.record import (
     ACK,
     CHECKPOINT,
     CLEAN_STOP,
@@ -49,7 +48,8 @@ from leveret.store.record import (
     write_message,
     write_string,
 )
-from leveret.store.segments import ChunkRef
+from leveret.store.segments.chunk_record import write_chunk_ref
+from leveret.store.segments.segments import ChunkRef
 from leveret.wire.buffer import BytesWriter, write_i32_le, write_i64_le
 
 #: From this size on hashing a body where it lies is cheaper than copying it next to its head.

@@ -16,7 +16,7 @@ from xxhash import xxh3_64_digest
 
 from leveret.chunk import CHUNK_HEADER_BYTES, CHUNK_MAGIC, Chunk, ChunkDamaged
 from leveret.store.disk import Disk, File, StorageFailure
-from leveret.store.segments import segment_path
+from leveret.store.segments.segments import segment_path
 from leveret.wire.buffer import read_i64_le
 
 #: Where in a header the size of its chunk lies.

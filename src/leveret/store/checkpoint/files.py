@@ -11,12 +11,12 @@ from typing import final
 
 from mypy_extensions import i64
 
-from leveret.store.checkpoint import CheckpointWork, SegmentWrite
+from leveret.store.checkpoint.checkpoint import CheckpointWork, SegmentWrite
 from leveret.store.disk import Disk, DiskFull, File, StorageFailure, append_whole, make_file
 from leveret.store.format import JOURNAL_DIR, SEGMENTS_DIR, STATE_DIR
-from leveret.store.journal_files import journal_number
-from leveret.store.record import GROUP_HEADER_BYTES
-from leveret.store.segments import segment_number, segment_path
+from leveret.store.journal.files import journal_number
+from leveret.store.records.record import GROUP_HEADER_BYTES
+from leveret.store.segments.segments import segment_number, segment_path
 from leveret.store.snapshot import state_generation, state_path
 
 

@@ -25,7 +25,7 @@ from typing import final
 from mypy_extensions import i64
 
 from leveret.store.damage import Damage
-from leveret.store.record import (
+from leveret.store.records.record import (
     DIGEST_BYTES,
     GROUP_HEADER_BYTES,
     GROUP_MAGIC,

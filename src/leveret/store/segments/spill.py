@@ -19,8 +19,8 @@ from mypy_extensions import i64, mypyc_attr
 
 from leveret.chunk import ChunkBuilder
 from leveret.limits import SEGMENT_FILE_BYTES, SPILL_BATCH_BYTES, SPILL_BYTES_MAX
-from leveret.store.segment_use import SegmentUse
-from leveret.store.segments import ChunkRef, SegmentNumbers, chunk_ref, moved_ref
+from leveret.store.segments.segments import ChunkRef, SegmentNumbers, chunk_ref, moved_ref
+from leveret.store.segments.use import SegmentUse
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

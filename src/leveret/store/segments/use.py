@@ -13,7 +13,7 @@ from typing import final
 from mypy_extensions import i64, mypyc_attr
 
 from leveret.limits import COMPACT_DEAD_BYTES_MIN
-from leveret.store.segments import ChunkRef
+from leveret.store.segments.segments import ChunkRef
 
 
 def row_bytes(ref: ChunkRef) -> i64:

@@ -22,8 +22,6 @@ from mypy_extensions import i64
 
 from leveret.chunk import Chunk, ChunkDamaged, RecordDamaged
 from leveret.limits import SLICE_MESSAGES
-from leveret.store.apply import Applier, SpillCheck
-from leveret.store.chunk_record import read_chunk_ref
 from leveret.store.damage import Damage, quarantine_at_start
 from leveret.store.disk import Disk, StorageFailure
 from leveret.store.format import (
@@ -34,13 +32,15 @@ from leveret.store.format import (
     check_directory,
     open_format,
 )
-from leveret.store.journal import Journal
-from leveret.store.journal_files import journal_name, journal_number, journal_path
-from leveret.store.journal_scan import JournalScan
-from leveret.store.ranges import RangeSet
-from leveret.store.record import ACKED, CHUNK, END, SNAPSHOT, Damaged
-from leveret.store.replay import Replay
-from leveret.store.segments import (
+from leveret.store.journal.files import journal_name, journal_number, journal_path
+from leveret.store.journal.journal import Journal
+from leveret.store.journal.scan import JournalScan
+from leveret.store.records.ranges import RangeSet
+from leveret.store.records.record import ACKED, CHUNK, END, SNAPSHOT, Damaged
+from leveret.store.recovery.apply import Applier, SpillCheck
+from leveret.store.recovery.replay import Replay
+from leveret.store.segments.chunk_record import read_chunk_ref
+from leveret.store.segments.segments import (
     ChunkRef,
     check_chunk,
     read_chunk_bytes,

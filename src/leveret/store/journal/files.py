@@ -24,7 +24,7 @@ from leveret.limits import (
 from leveret.store.ballast import Ballast
 from leveret.store.disk import Disk, DiskFull, File, StorageFailure, append_whole, make_file
 from leveret.store.format import JOURNAL_DIR
-from leveret.store.journal import Group
+from leveret.store.journal.journal import Group
 
 
 def journal_name(number: int) -> str:

@@ -18,12 +18,12 @@ from mypy_extensions import i64, mypyc_attr
 from leveret.chunk import Chunk, RecordDamaged
 from leveret.store.damage import Damage
 from leveret.store.disk import Disk
-from leveret.store.file_report import FileReport
 from leveret.store.format import SEGMENTS_DIR
-from leveret.store.holdings import Holding, Holdings, Place
-from leveret.store.identity import paths_in
-from leveret.store.segment_walk import SegmentWalk
-from leveret.store.segments import segment_number, segment_path
+from leveret.store.segments.segments import segment_number, segment_path
+from leveret.store.segments.walk import SegmentWalk
+from leveret.store.survey.file_report import FileReport
+from leveret.store.survey.holdings import Holding, Holdings, Place
+from leveret.store.survey.identity import paths_in
 
 
 @final

@@ -31,8 +31,8 @@ from abc import ABC, abstractmethod
 from mypy_extensions import i64, mypyc_attr
 
 from leveret.message import Message
-from leveret.store.ranges import RangeSet
-from leveret.store.segments import ChunkRef
+from leveret.store.records.ranges import RangeSet
+from leveret.store.segments.segments import ChunkRef
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -24,11 +24,8 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from leveret.limits import SLICE_MESSAGES
-from leveret.store.apply import Applier
-from leveret.store.chunk_record import read_chunk_ref
 from leveret.store.damage import Damage
 from leveret.store.disk import Disk, StorageFailure
-from leveret.store.file_report import FileReport
 from leveret.store.format import (
     FORMAT_PATH,
     JOURNAL_DIR,
@@ -36,20 +33,23 @@ from leveret.store.format import (
     STATE_DIR,
     UnknownFormat,
 )
-from leveret.store.holdings import Holdings
-from leveret.store.identity import Identity, identify, paths_in
-from leveret.store.journal_files import journal_number
-from leveret.store.journal_scan import JournalScan
-from leveret.store.omissions import Omissions, take_over
-from leveret.store.record import ACKED, CHUNK, END, SNAPSHOT, Damaged, is_group_header
-from leveret.store.segment_survey import SegmentSurvey
-from leveret.store.segment_walk import read_what_can_be
+from leveret.store.journal.files import journal_number
+from leveret.store.journal.scan import JournalScan
+from leveret.store.records.record import ACKED, CHUNK, END, SNAPSHOT, Damaged, is_group_header
+from leveret.store.recovery.apply import Applier
+from leveret.store.segments.chunk_record import read_chunk_ref
+from leveret.store.segments.walk import read_what_can_be
 from leveret.store.snapshot import (
     SnapshotHead,
     read_snapshot_head,
     snapshot_seed,
     state_generation,
 )
+from leveret.store.survey.file_report import FileReport
+from leveret.store.survey.holdings import Holdings
+from leveret.store.survey.identity import Identity, identify, paths_in
+from leveret.store.survey.omissions import Omissions, take_over
+from leveret.store.survey.segments import SegmentSurvey
 from leveret.wire.buffer import read_i64_le
 
 

@@ -21,17 +21,22 @@ from mypy_extensions import i64
 
 from leveret.chunk import NEVER, Chunk, RecordDamaged
 from leveret.message import Message
-from leveret.store.catalog import number
-from leveret.store.checkpoint import CheckpointOutput, CheckpointSource, CheckpointStore, NewChunk
-from leveret.store.checkpoint_files import CheckpointFiles
+from leveret.store.checkpoint.checkpoint import (
+    CheckpointOutput,
+    CheckpointSource,
+    CheckpointStore,
+    NewChunk,
+)
+from leveret.store.checkpoint.files import CheckpointFiles
 from leveret.store.disk import Disk
 from leveret.store.format import FORMAT_PATH, open_format
-from leveret.store.holdings import Holding, Place
-from leveret.store.journal import Journal
-from leveret.store.journal_files import JournalFiles
-from leveret.store.omissions import chunk_at
-from leveret.store.recovery import RecoveryReport
-from leveret.store.survey import Survey
+from leveret.store.journal.files import JournalFiles
+from leveret.store.journal.journal import Journal
+from leveret.store.recovery.recovery import RecoveryReport
+from leveret.store.survey.catalog import number
+from leveret.store.survey.holdings import Holding, Place
+from leveret.store.survey.omissions import chunk_at
+from leveret.store.survey.survey import Survey
 from leveret.wire.properties import property_expiration, property_priority
 
 #: Where messages go whose queue no record explains, as at a start: this and the queue's id.

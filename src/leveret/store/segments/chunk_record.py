@@ -11,7 +11,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from leveret.store.segments import ChunkRef
+from leveret.store.segments.segments import ChunkRef
 from leveret.wire.buffer import BytesWriter, read_i64_le, write_i64_le
 
 CHUNK_REF_BYTES: Final = 13 * 8

@@ -15,16 +15,13 @@ from mypy_extensions import i64
 
 from leveret.chunk import NEVER, Chunk, RecordDamaged
 from leveret.message import Message
-from leveret.store.apply import Applier
-from leveret.store.chunk_record import read_chunk_ref
 from leveret.store.damage import Damage
 from leveret.store.disk import Disk
 from leveret.store.format import JOURNAL_DIR, SEGMENTS_DIR, STATE_DIR
-from leveret.store.identity import paths_in
-from leveret.store.journal_files import journal_number
-from leveret.store.journal_scan import JournalScan
-from leveret.store.ranges import RangeSet
-from leveret.store.record import (
+from leveret.store.journal.files import journal_number
+from leveret.store.journal.scan import JournalScan
+from leveret.store.records.ranges import RangeSet
+from leveret.store.records.record import (
     ACKED,
     CHECKPOINT,
     CHUNK,
@@ -35,14 +32,17 @@ from leveret.store.record import (
     is_group_header,
     kind_name,
 )
-from leveret.store.replay import Replay
-from leveret.store.segment_walk import SegmentWalk, read_what_can_be
-from leveret.store.segments import ChunkRef, segment_number
+from leveret.store.recovery.apply import Applier
+from leveret.store.recovery.replay import Replay
+from leveret.store.segments.chunk_record import read_chunk_ref
+from leveret.store.segments.segments import ChunkRef, segment_number
+from leveret.store.segments.walk import SegmentWalk, read_what_can_be
 from leveret.store.snapshot import (
     read_snapshot_head,
     snapshot_seed,
     state_generation,
 )
+from leveret.store.survey.identity import paths_in
 from leveret.wire.buffer import read_i64_le
 
 Fields = dict[str, object]

@@ -15,8 +15,8 @@ from mypy_extensions import i64
 
 from leveret.store.disk import Disk, DiskFull, File, StorageFailure, append_whole, make_file
 from leveret.store.format import SEGMENTS_DIR
-from leveret.store.segments import segment_path, temporary_path
-from leveret.store.spill import SpillBatch
+from leveret.store.segments.segments import segment_path, temporary_path
+from leveret.store.segments.spill import SpillBatch
 
 
 @final

@@ -17,9 +17,9 @@ from mypy_extensions import i64
 
 from leveret.chunk import Chunk, ChunkDamaged
 from leveret.store.disk import Disk, StorageFailure
-from leveret.store.holdings import Holding, Holdings, Place
-from leveret.store.segment_walk import read_what_can_be
-from leveret.store.segments import segment_path
+from leveret.store.segments.segments import segment_path
+from leveret.store.segments.walk import read_what_can_be
+from leveret.store.survey.holdings import Holding, Holdings, Place
 
 #: Definitions that are named one by one; the rest is counted.
 _NAMED_MAX: Final = 100

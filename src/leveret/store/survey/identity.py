@@ -24,8 +24,8 @@ from leveret.store.format import (
     STATE_DIR,
     look_at_format,
 )
-from leveret.store.journal_files import journal_number
-from leveret.store.record import GROUP_HEADER_BYTES, SEED_MASK, is_group_header
+from leveret.store.journal.files import journal_number
+from leveret.store.records.record import GROUP_HEADER_BYTES, SEED_MASK, is_group_header
 from leveret.store.snapshot import snapshot_seed, state_generation
 from leveret.wire.buffer import read_i64_le
 

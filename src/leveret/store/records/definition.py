@@ -25,7 +25,7 @@ from leveret.limits import (
     TABLE_DEPTH_MAX,
     TABLE_ENTRIES_MAX,
 )
-from leveret.store.record import Damaged, write_string
+from leveret.store.records.record import Damaged, write_string
 from leveret.wire.buffer import BytesWriter
 from leveret.wire.tables import read_table, write_table
 

@@ -1,0 +1,1 @@
+"""Writing what lives on from the older journal to chunks and a snapshot."""

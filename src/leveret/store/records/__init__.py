@@ -1,0 +1,1 @@
+"""How records, definitions and ranges of sequences lie in files."""

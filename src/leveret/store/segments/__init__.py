@@ -1,0 +1,1 @@
+"""Segment files: chunks of messages, where they lie, and those that queues write early."""

@@ -1,0 +1,1 @@
+"""Data directories read without a broker: surveyed, printed, and salvaged."""
