@@ -20,7 +20,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Coroutine
-from functools import partial
 from typing import Any, Final
 
 from leveret import __version__
@@ -52,19 +51,16 @@ from leveret.server.descriptors import TooFewDescriptors
 from leveret.server.listener import AmqpListener
 from leveret.server.log import make_log
 from leveret.server.quiet import Quiet
-from leveret.server.reclaim import Reclaim
 from leveret.server.runner import DiskThreads, Runner
 from leveret.server.space import Space
 from leveret.server.start_progress import StartProgress
+from leveret.server.upkeep import Upkeep, UpkeepLimits
 from leveret.session.admission import Admission, network_of
 from leveret.session.connection import Connection
 from leveret.session.settings import SessionSettings, Tokens
 from leveret.store.ballast import Ballast
-from leveret.store.checkpoint.checkpoint import CheckpointSource, CheckpointStore, CheckpointWork
-from leveret.store.checkpoint.files import CheckpointFiles
-from leveret.store.damage import Damage, quarantine
-from leveret.store.disk import Disk, DiskFull, DiskLocked, RealDisk, StorageFailure
-from leveret.store.format import JOURNAL_DIR
+from leveret.store.checkpoint.checkpoint import CheckpointSource, CheckpointStore
+from leveret.store.disk import Disk, DiskLocked, RealDisk, StorageFailure
 from leveret.store.journal.files import JournalFiles
 from leveret.store.journal.journal import Group, Journal
 from leveret.store.recovery.recovery import Recovery, RecoveryReport
@@ -172,16 +168,9 @@ class Node:
         self._ticker: asyncio.Task[None] | None = None
         self._syncer: asyncio.Task[None] | None = None
         self._unsynced = False
-        self._started = False
-        self._checkpoint_wanted = False
-        self._compaction: Compaction | None = None
-        self._compact_below = 0
-        self._reclaim = Reclaim(self.broker)
         #: How many dropped dead letters the log knows of, and when it may be told of more.
         self._letters_told = 0
         self._letters_tell_at_ms = 0
-        #: Chunks that were found damaged when they were read, by path and position.
-        self._damaged_chunks: set[tuple[str, int]] = set()
 
     # -- parts that another broker than the usual one makes otherwise ------------------------------
 
@@ -208,7 +197,6 @@ class Node:
         ballast = Ballast(self._disk, settings.ballast_bytes)
         self._files = JournalFiles(self._disk, ballast)
         self._space = Space(self._disk, self.broker, ballast, self.log)
-        self._checkpoint_files = CheckpointFiles(self._disk)
         self._threads = DiskThreads(loop, self._failed, self._broken)
         self.runner = Runner(
             loop,
@@ -219,11 +207,26 @@ class Node:
             self._chunks,
             self._broken,
         )
-        self.runner.after_sync = self._synced
-        self.runner.after_checkpoint = self._checkpoint_ended
-        self.runner.on_damage = self._report_damaged_chunks
-        self.runner.after_spill = lambda: self._space.look(self._threads.sync, self.runner.run)
-        self.runner.no_room = self._no_room
+        self._upkeep = Upkeep(
+            UpkeepLimits(
+                settings.journal_bytes_max,
+                settings.compact_records_min,
+                settings.compact_live_percent,
+            ),
+            self.broker,
+            self.clock,
+            self.log,
+            self._disk,
+            self._space,
+            self.runner,
+            self._checkpoints,
+            self.checkpoint_source,
+            self._stopping.is_set,
+            self._failed,
+        )
+        # A checkpoint leaves damage behind and puts what was saved of it in a new chunk.
+        self._upkeep.wanted = bool(report.damages or report.known)
+        self.runner.observe(self._upkeep)
         self.authenticator = PasswordAuthenticator(loop, self.broker.users, self.runner.run)
         self._threads.start()
         self.runner.now()
@@ -233,7 +236,7 @@ class Node:
             raise self.failure
         if self.bug is not None:
             raise self.bug
-        self._started = True
+        self._upkeep.started = True
         self._space.judge()
         self.admission = Admission(self._places())
         self._http = self._start_http()
@@ -341,8 +344,6 @@ class Node:
             self.log.error("damage found and quarantined", place=str(damage))
         for damage in report.known:
             self.log.warning("damage found before is still in the journal", place=str(damage))
-        # A checkpoint leaves the damage behind and puts what was saved of it in a new chunk.
-        self._checkpoint_wanted = bool(report.damages or report.known)
         for damage in report.torn:
             self.log.warning("torn end of the journal cut off", place=str(damage))
         for name in restore.orphaned:
@@ -460,34 +461,6 @@ class Node:
         self._sync_group()
         return self.runner.run
 
-    def _report_damaged_chunks(self) -> None:
-        """Name and count the chunks that did not check when they were read; keep their bytes."""
-        found, self.broker.turn.damaged = self.broker.turn.damaged, []
-        for chunk in found:
-            ref = chunk.ref
-            path = ref.path
-            damage = Damage(path, ref.position, ref.size, chunk.what, chunk.records)
-            if (path, int(ref.position)) not in self._damaged_chunks:
-                # A stream's chunk is read again and again; it is told once.
-                self._damaged_chunks.add((path, int(ref.position)))
-                self._threads.sync.submit(partial(self._quarantine, damage, chunk.data))
-
-    def _quarantine(self, damage: Damage, data: bytes) -> Callable[[], None]:
-        """Keep the bytes of a damaged chunk; in the sync thread.
-
-        Nothing that was promised hangs on the copy, so the broker goes on where it fails.
-        """
-        said = "damage found and quarantined"
-        try:
-            quarantine(self._disk, damage, data)
-        except StorageFailure as failure:
-            said = f"damage found, and not quarantined: {failure}"
-        return partial(self._report_damage, damage, said)
-
-    def _report_damage(self, damage: Damage, said: str) -> None:
-        self.broker.turn.damage.add(damage)
-        self.log.error(said, place=str(damage))
-
     def _failed(self, failure: StorageFailure) -> None:
         """Confirm nothing more and end: what the disk holds is no longer known."""
         if self.exit_code != 0:
@@ -548,15 +521,6 @@ class Node:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._broken(error)
 
-    def _no_room(self, full: DiskFull) -> None:
-        """Wait for room; but who starts or stops cannot wait for ever."""
-        if not full.path.startswith(JOURNAL_DIR):
-            self._space.no_room_for_chunks(full)
-        elif self._started and not self._stopping.is_set():
-            self._space.no_room(full)
-        else:
-            self._failed(full)
-
     def _counts(self) -> dict[str, int]:
         """Return the counts of descriptors and connections, by RabbitMQ's names if it has any."""
         return {
@@ -584,17 +548,14 @@ class Node:
 
     def _hold_files(self, on: bool) -> asyncio.Future[None]:
         """Keep all files of checkpoints, or let go of them; in the thread that removes them."""
-        return self.runner.in_sync_thread(lambda: self._checkpoint_files.hold(on))
+        return self.runner.in_sync_thread(lambda: self._upkeep.hold_files(on))
 
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(TICK_MS / 1000)
             self.runner.tick()
             self._real_disk.spare(STORE_FILES_MAX)
-            self._space.look(self._threads.sync, self.runner.run)
-            if not self.runner.in_checkpoint and self._space.wants_checkpoint():
-                self._checkpoint_wanted = True
-            self._judge_journal()
+            self._upkeep.tick()
             self._tell_letters()
 
     def _tell_letters(self) -> None:
@@ -611,59 +572,6 @@ class Node:
             )
             self._letters_told = int(dropped.total())
             self._letters_tell_at_ms = now_ms + LETTERS_TOLD_MS
-
-    def _synced(self) -> None:
-        """Look at the room and at the journal after each sync."""
-        self._space.found_room()
-        self._space.judge()
-        self._judge_journal()
-
-    def _checkpoint_ended(self) -> None:
-        """Look at the room that a checkpoint gave back."""
-        self._space.checkpoint_ended()
-        self._space.look(self._threads.sync, self.runner.run)
-        compaction = self._compaction
-        if (
-            compaction is not None
-            and compaction.done
-            and compaction.begin(self._compact_below, self._space.spare_bytes)
-        ):
-            self.log.info("compaction", chunks=int(compaction.planned))
-            self.runner.run()
-        self._reclaim.checkpoint_ended()
-
-    def _judge_journal(self) -> None:
-        """Begin a checkpoint: for a long journal, a memory or disk that fills, or recovery."""
-        journal = self.broker.turn.journal
-        long = journal.bytes_since_roll > self.settings.journal_bytes_max
-        # A stop's last record must stay the last one.
-        busy = self.runner.in_checkpoint or self.runner.failed or self._stopping.is_set()
-        wanted = self._checkpoint_wanted or self.broker.wants_chunks() or self._reclaim.wants()
-        if (long or wanted) and not busy:
-            self._checkpoint_wanted = False
-            compaction = self._compaction
-            if compaction is None:
-                settings = self.settings
-                compaction = Compaction(
-                    self.broker.turn, settings.compact_records_min, settings.compact_live_percent
-                )
-            source = self.checkpoint_source(compaction if compaction.done else None)
-            self._compaction = compaction
-            self._compact_below = int(self.broker.turn.spill.numbers.next)
-            self.log.info("checkpoint", journal_bytes=int(journal.bytes_since_roll))
-            self._space.owed_bytes = int(self.broker.checkpoint_bytes())
-            self.runner.begin_checkpoint(
-                self._checkpoints.begin(journal, source, self.clock.wall_ms()),
-                self._write_checkpoint,
-            )
-            self.runner.run()
-
-    def _write_checkpoint(self, work: CheckpointWork) -> None:
-        """Do a checkpoint's work if that leaves enough room; in the sync thread."""
-        size = work.size
-        self._space.check_checkpoint(size)
-        self._checkpoint_files.run(work)
-        self._space.owed_bytes = max(0, self._space.owed_bytes - size)
 
     # -- stop -------------------------------------------------------------------------------------
 

@@ -130,6 +130,25 @@ class _GroupWaiter(SyncWaiter):
             self.future.set_result(None)
 
 
+class Observer:
+    """Hears what a runner did, in the loop.  This one wants to hear of nothing."""
+
+    def synced(self) -> None:
+        """Hear of a sync, after the core has heard of it."""
+
+    def spilled(self) -> None:
+        """Hear that chunks of queues were written."""
+
+    def checkpoint_ended(self) -> None:
+        """Hear that a checkpoint is done."""
+
+    def found_damage(self) -> None:
+        """Hear that chunks were found damaged (`turn.damaged`)."""
+
+    def no_room(self, full: DiskFull) -> None:
+        """Hear, each time, that the disk had no room for a group, or for chunks."""
+
+
 class Runner:
     """Runs the effects of one broker."""
 
@@ -172,17 +191,12 @@ class Runner:
         self._checkpoint: Checkpoint | None = None
         self._checkpoint_work: Callable[[CheckpointWork], None] = _no_work
         self._checkpoint_busy = False
-        #: Called when chunks were found damaged (`turn.damaged`).
-        self.on_damage: Callable[[], None] = _nothing
-        #: Called after each sync, when the core has heard of it.
-        self.after_sync: Callable[[], None] = _nothing
-        #: Called when chunks of queues were written.
-        self.after_spill: Callable[[], None] = _nothing
-        #: Called when a checkpoint is done.
-        self.after_checkpoint: Callable[[], None] = _nothing
-        #: Called each time that the disk had no room for a group, or for chunks.
-        self.no_room: Callable[[DiskFull], None] = _ignore
+        self._observer = Observer()
         self.failed = False
+
+    def observe(self, observer: Observer) -> None:
+        """Tell `observer` what happens from now on."""
+        self._observer = observer
 
     def fail(self) -> None:
         """Do nothing more: the broker ends.  Who starts or stops goes on and finds out."""
@@ -220,7 +234,7 @@ class Runner:
         self._broker.settle()
         turn = self._turn
         if turn.damaged:
-            self.on_damage()
+            self._observer.found_damage()
         for link in turn.take_woken():
             shell = self._shells.get(link)
             if shell is not None:
@@ -289,7 +303,7 @@ class Runner:
     def _found_no_room(self, full: DiskFull, again: Callable[[], None]) -> None:
         """Write again after a while: nothing hangs on it yet, and nothing is behind it."""
         if not self.failed:
-            self.no_room(full)
+            self._observer.no_room(full)
             self._loop.call_later(NO_ROOM_SECONDS, again)
             self.run()
             self._rest()
@@ -301,7 +315,7 @@ class Runner:
         self.now()
         self._turn.synced(number)
         self.step_checkpoint()
-        self.after_sync()
+        self._observer.synced()
         self.run()
         self._rest()
 
@@ -328,7 +342,7 @@ class Runner:
         self._spilling = self._spill_waits = False
         if self.failed:
             return
-        self.after_spill()
+        self._observer.spilled()
         self.now()
         self._turn.spilled(batch)
         self.step_checkpoint()
@@ -401,6 +415,10 @@ class Runner:
             self._turn.wait(waiter, group)
             await waiter.future
 
+    def submit(self, task: Task) -> None:
+        """Have `task` run in the sync thread, after what waits there."""
+        self._thread.submit(task)
+
     def in_sync_thread(self, call: Callable[[], None]) -> asyncio.Future[None]:
         """Have the sync thread make a call after what waits there; return what tells when."""
         made = self._loop.create_future()
@@ -409,7 +427,7 @@ class Runner:
             call()
             return lambda: _resolve([made])
 
-        self._thread.submit(task)
+        self.submit(task)
         return made
 
     # -- checkpoints ------------------------------------------------------------------------------
@@ -427,6 +445,11 @@ class Runner:
         """Tell whether a checkpoint runs."""
         return self._checkpoint is not None
 
+    @property
+    def can_checkpoint(self) -> bool:
+        """Tell whether a checkpoint may begin: none runs, and the broker does not end."""
+        return self._checkpoint is None and not self.failed
+
     def step_checkpoint(self) -> None:
         """Go on with the checkpoint, unless it waits for a sync or for the disk."""
         checkpoint = self._checkpoint
@@ -436,7 +459,7 @@ class Runner:
         if work is None:
             if checkpoint.done:
                 self._checkpoint = None
-                self.after_checkpoint()
+                self._observer.checkpoint_ended()
             return
         self._checkpoint_busy = True
         self._do(self._thread, partial(self._checkpoint_work, work), self._checkpoint_stepped)
@@ -467,11 +490,7 @@ def _give(waiting: asyncio.Future[bytes], data: bytes) -> None:
 
 
 def _nothing() -> None:
-    """Stand in where nobody wants to hear of syncs or damage."""
-
-
-def _ignore(full: DiskFull) -> None:
-    """Stand in where nobody wants to hear of a full disk."""
+    """Stand in where nothing is to be called in the loop afterwards."""
 
 
 def _no_work(work: CheckpointWork) -> None:

@@ -19,7 +19,7 @@ import structlog
 
 from leveret.broker.node.broker import Broker
 from leveret.limits import DISK_MEASURE_BYTES
-from leveret.server.runner import DiskThread
+from leveret.server.runner import Task
 from leveret.store.ballast import Ballast
 from leveret.store.disk import Disk, DiskFull
 from leveret.store.records.record import DIGEST_BYTES, GROUP_HEADER_BYTES, RECORD_HEAD_BYTES
@@ -99,11 +99,11 @@ class Space:
 
     # -- in the loop -------------------------------------------------------------------------------
 
-    def look(self, thread: DiskThread, then: Callable[[], None]) -> None:
-        """Have the thread look at the disk, judge what it finds, and call `then`."""
+    def look(self, submit: Callable[[Task], None], then: Callable[[], None]) -> None:
+        """Have the sync thread look at the disk by `submit`, judge what it finds, call `then`."""
         if not self._asked:
             self._asked = True
-            thread.submit(partial(self._look, then))
+            submit(partial(self._look, then))
 
     def _looked(self, then: Callable[[], None]) -> None:
         self._asked = False

@@ -1,0 +1,200 @@
+"""The upkeep of a data directory while its broker serves: checkpoints, compaction, room and damage.
+
+A checkpoint begins when the journal is long, memory or disk fill, dead chunks are to be given back,
+or damage is to be left behind.  Compaction is planned between checkpoints and done by the next one.
+Chunks that do not check when they are read are reported once, and `quarantine/` keeps their bytes.
+
+Interpreted on purpose: it is asyncio's side of the house.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import structlog
+
+from leveret.broker.node.broker import Broker
+from leveret.broker.recovery.compaction import Compaction
+from leveret.clock import Clock
+from leveret.server.reclaim import Reclaim
+from leveret.server.runner import Observer, Runner
+from leveret.server.space import Space
+from leveret.store.checkpoint.checkpoint import CheckpointSource, CheckpointStore, CheckpointWork
+from leveret.store.checkpoint.files import CheckpointFiles
+from leveret.store.damage import Damage, quarantine
+from leveret.store.disk import Disk, DiskFull, StorageFailure
+from leveret.store.format import JOURNAL_DIR
+
+#: Makes what hands the broker's state over to a checkpoint, and may plan a compaction.
+MakeSource = Callable[[Compaction | None], CheckpointSource]
+
+
+@dataclass(frozen=True)
+class UpkeepLimits:
+    """When upkeep begins to work, by the settings of the same names."""
+
+    journal_bytes_max: int
+    compact_records_min: int
+    compact_live_percent: int
+
+
+class Upkeep(Observer):
+    """Keeps one data directory in order.
+
+    `wanted` asks for a checkpoint as soon as one can begin.  `stopping` tells whether the broker is
+    about to end, and `failed` is called with a full disk that the broker cannot wait for.
+    """
+
+    def __init__(
+        self,
+        limits: UpkeepLimits,
+        broker: Broker,
+        clock: Clock,
+        log: structlog.typing.FilteringBoundLogger,
+        disk: Disk,
+        space: Space,
+        runner: Runner,
+        checkpoints: CheckpointStore,
+        make_source: MakeSource,
+        stopping: Callable[[], bool],
+        failed: Callable[[StorageFailure], None],
+    ) -> None:
+        self.wanted = False
+        #: True once the broker has started.
+        self.started = False
+        self._limits = limits
+        self._broker = broker
+        self._clock = clock
+        self._log = log
+        self._disk = disk
+        self._space = space
+        self._runner = runner
+        self._checkpoints = checkpoints
+        self._make_source = make_source
+        self._stopping = stopping
+        self._failed = failed
+        self._files = CheckpointFiles(disk)
+        self._reclaim = Reclaim(broker)
+        self._compaction: Compaction | None = None
+        #: Segments from this number on are newer than the checkpoint that compaction is planned by.
+        self._compact_below = 0
+        #: Chunks that were found damaged when they were read, by path and position.
+        self._reported: set[tuple[str, int]] = set()
+
+    # -- what the runner tells ---------------------------------------------------------------------
+
+    def synced(self) -> None:
+        """Look at the room and at the journal after each sync."""
+        self._space.found_room()
+        self._space.judge()
+        self._begin_checkpoint()
+
+    def spilled(self) -> None:
+        """Look at the room that chunks took."""
+        self._look_at_room()
+
+    def no_room(self, full: DiskFull) -> None:
+        """Wait for room; but who starts or stops cannot wait for ever."""
+        if not full.path.startswith(JOURNAL_DIR):
+            self._space.no_room_for_chunks(full)
+        elif self.started and not self._stopping():
+            self._space.no_room(full)
+        else:
+            self._failed(full)
+
+    def checkpoint_ended(self) -> None:
+        """Look at the room that a checkpoint gave back, and plan what the next one compacts."""
+        self._space.checkpoint_ended()
+        self._look_at_room()
+        compaction = self._compaction
+        if (
+            compaction is not None
+            and compaction.done
+            and compaction.begin(self._compact_below, self._space.spare_bytes)
+        ):
+            self._log.info("compaction", chunks=int(compaction.planned))
+            self._runner.run()
+        self._reclaim.checkpoint_ended()
+
+    def found_damage(self) -> None:
+        """Name and count the chunks that did not check when they were read; keep their bytes."""
+        turn = self._broker.turn
+        found, turn.damaged = turn.damaged, []
+        for chunk in found:
+            ref = chunk.ref
+            damage = Damage(ref.path, ref.position, ref.size, chunk.what, chunk.records)
+            place = (ref.path, int(ref.position))
+            if place not in self._reported:
+                # A stream's chunk is read again and again; it is told once.
+                self._reported.add(place)
+                self._runner.submit(partial(self._quarantine, damage, chunk.data))
+
+    # -- what the broker asks for ------------------------------------------------------------------
+
+    def tick(self) -> None:
+        """Look at the room and at the journal, about once a second."""
+        self._look_at_room()
+        if not self._runner.in_checkpoint and self._space.wants_checkpoint():
+            self.wanted = True
+        self._begin_checkpoint()
+
+    def hold_files(self, on: bool) -> None:
+        """Keep all files of checkpoints, or let go of them; in the sync thread."""
+        self._files.hold(on)
+
+    def _look_at_room(self) -> None:
+        self._space.look(self._runner.submit, self._runner.run)
+
+    # -- checkpoints -------------------------------------------------------------------------------
+
+    def _begin_checkpoint(self) -> None:
+        """Begin a checkpoint: for a long journal, a memory or disk that fills, or recovery."""
+        broker = self._broker
+        journal = broker.turn.journal
+        long = journal.bytes_since_roll > self._limits.journal_bytes_max
+        wanted = self.wanted or broker.wants_chunks() or self._reclaim.wants()
+        # A stop's last record must stay the last one.
+        if not (long or wanted) or self._stopping() or not self._runner.can_checkpoint:
+            return
+        self.wanted = False
+        compaction = self._compaction
+        if compaction is None:
+            limits = self._limits
+            compaction = self._compaction = Compaction(
+                broker.turn, limits.compact_records_min, limits.compact_live_percent
+            )
+        source = self._make_source(compaction if compaction.done else None)
+        self._compact_below = int(broker.turn.spill.numbers.next)
+        self._log.info("checkpoint", journal_bytes=int(journal.bytes_since_roll))
+        self._space.owed_bytes = int(broker.checkpoint_bytes())
+        self._runner.begin_checkpoint(
+            self._checkpoints.begin(journal, source, self._clock.wall_ms()), self._write
+        )
+        self._runner.run()
+
+    def _write(self, work: CheckpointWork) -> None:
+        """Do a checkpoint's work if that leaves enough room; in the sync thread."""
+        size = work.size
+        self._space.check_checkpoint(size)
+        self._files.run(work)
+        self._space.owed_bytes = max(0, self._space.owed_bytes - size)
+
+    # -- damage ------------------------------------------------------------------------------------
+
+    def _quarantine(self, damage: Damage, data: bytes) -> Callable[[], None]:
+        """Keep the bytes of a damaged chunk; in the sync thread.
+
+        Nothing that was promised hangs on the copy, so the broker goes on where it fails.
+        """
+        said = "damage found and quarantined"
+        try:
+            quarantine(self._disk, damage, data)
+        except StorageFailure as failure:
+            said = f"damage found, and not quarantined: {failure}"
+        return partial(self._report, damage, said)
+
+    def _report(self, damage: Damage, said: str) -> None:
+        self._broker.turn.damage.add(damage)
+        self._log.error(said, place=str(damage))
