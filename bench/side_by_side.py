@@ -78,7 +78,7 @@ SCENARIOS: Final = [
     ),
     Scenario(
         "topic", "16 B, topic with 1,000 wildcard bindings", [*ONE, "-T", "1000", "-s", "16"],
-        target=5,
+        target=5, counted=True,
     ),
     Scenario("1k", "1 KiB, auto-ack", [*ONE, "-s", "1024"], perf=["-s", "1024", "-a"]),
     Scenario(
@@ -93,6 +93,10 @@ LEVERET: Final = "Leveret"
 OTHER: Final = "the other"
 PERF: Final = "Leveret by its own `leveret perf`"
 
+#: The figure that tells what a message costs the broker, in microseconds of its threads.  It varies
+#: less than a rate where other work keeps the machine busy.
+PROCESSOR: Final = "processor"
+
 Figures = dict[str, list[float]]
 Load = Callable[[Scenario, str, float], dict[str, float]]
 
@@ -103,7 +107,12 @@ def loads_of(started: list[sides.Side], generator: set[int]) -> dict[str, Load]:
     def by_generator(side: sides.Side) -> Load:
         def load(scenario: Scenario, queue: str, seconds: float) -> dict[str, float]:
             before = sides.journal_counts(side) if scenario.synced else {}
+            spent = sides.processor_seconds(side) if compares else 0
             figures = sides.generate(side, scenario.flags, queue, seconds, generator)
+            if compares:
+                messages = figures.get("delivered", 0) * seconds
+                spent = sides.processor_seconds(side) - spent
+                figures[PROCESSOR] = spent * 1_000_000 / messages if messages else 0
             if not before:
                 return figures
             after = sides.journal_counts(side)
@@ -111,9 +120,9 @@ def loads_of(started: list[sides.Side], generator: set[int]) -> dict[str, Load]:
 
         return load
 
+    compares = any(side.name == OTHER for side in started)
     loads = {side.name: by_generator(side) for side in started}
     ours = started[0]
-    compares = any(side.name == OTHER for side in started)
     if ours.name == LEVERET and sides.has_perf() and not compares:
         loads[PERF] = lambda scenario, queue, seconds: (
             sides.perf(ours, scenario.perf, queue, seconds, generator) if scenario.perf else {}
@@ -310,6 +319,26 @@ def compared(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return rows
 
 
+def costs(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return a row for each scenario of what a message cost the processor in both builds."""
+    made = []
+    for row in rows:
+        found = {name: row["rounds"].get(name, {}).get(PROCESSOR, []) for name in (LEVERET, OTHER)}
+        made.append(
+            {
+                "scenario": row["scenario"],
+                "title": row["title"],
+                "unit": "processor ns/msg",
+                "figures": {
+                    n: statistics.median(f) * 1000 if f else None for n, f in found.items()
+                },
+                # An amount, not a speed: above 1 this build takes more than the other.
+                "compared": builds.compare(found[LEVERET], found[OTHER], less_is_better=False),
+            }
+        )
+    return made
+
+
 def by_name(name: str) -> Scenario:
     """Return a scenario by its name."""
     return next(scenario for scenario in SCENARIOS if scenario.name == name)
@@ -381,6 +410,7 @@ def main() -> int:
         result["instructions"], failed = counted(scenarios, options)
         failures += failed
         compared(rows)
+        result["costs"] = costs(rows)
     if options.json:
         print(json.dumps(result, indent=2, default=builds.as_json))
     else:
@@ -397,6 +427,7 @@ def print_tables(result: dict[str, Any], names: list[str], columns: list[str]) -
     print(", ".join(f"{key} {value}" for key, value in result["about"].items()), end="\n\n")
     if "instructions" in result:
         print(builds.table(rows, names))
+        print(f"\n{builds.table(result['costs'], names)}")
         if result["instructions"]:
             print(f"\n{builds.table(result['instructions'], names)}")
         return
