@@ -56,7 +56,7 @@ from leveret.server.space import Space
 from leveret.server.start_progress import StartProgress
 from leveret.server.upkeep import Upkeep, UpkeepLimits
 from leveret.session.admission import Admission, network_of
-from leveret.session.connection import Connection
+from leveret.session.connection.connection import Connection
 from leveret.session.settings import SessionSettings, Tokens
 from leveret.store.ballast import Ballast
 from leveret.store.checkpoint.checkpoint import CheckpointSource, CheckpointStore

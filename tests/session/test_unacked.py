@@ -11,7 +11,7 @@ from leveret.broker.queue.queue import Queue
 from leveret.limits import UNACKED_PER_CHANNEL_MAX
 from leveret.message import Address, Message
 from leveret.names import Name
-from leveret.session.unacked import Unacked, UnackedList
+from leveret.session.channel.unacked import Unacked, UnackedList
 from raw_codec import method, publish
 
 #: Settled places from which on the list is packed (`unacked._PACK_AT`).

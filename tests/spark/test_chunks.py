@@ -20,7 +20,7 @@ from leveret.chunk import CHUNK_HEADER_BYTES, ChunkBuilder, ChunkDamaged, ChunkL
 from leveret.client import BasicProperties, Timestamp
 from leveret.errors import SyntaxFault
 from leveret.message import Address, Message
-from leveret.session.own_headers import own_headers
+from leveret.session.channel.delivery_headers import own_headers
 from leveret.spark.chunks import ROWS_PER_DISTINCT, ChunkBatchBuilder, Pieces, StoredChunk
 from leveret.spark.columns import BatchBuilder
 from leveret.spark.property_columns import find_properties

@@ -21,7 +21,7 @@ from leveret.limits import (
     OUTPUT_BYTES_MAX,
 )
 from leveret.session.admission import Guest
-from leveret.session.connection import Connection
+from leveret.session.connection.connection import Connection
 from leveret.session.settings import Peer
 from leveret.session.states import HALT_LOGIN, OPEN_NEXT, TUNE_OK_NEXT
 

@@ -12,7 +12,7 @@ from leveret.server.acceptor import Acceptor
 from leveret.server.amqp import AmqpProtocol
 from leveret.server.runner import Runner
 from leveret.session.admission import Admission, Guest
-from leveret.session.connection import Connection
+from leveret.session.connection.connection import Connection
 from leveret.session.settings import Authenticator, Peer, SessionSettings, Tokens
 
 #: Connections that the kernel may hold for us before they are accepted.

@@ -8,7 +8,7 @@ from mypy_extensions import i64
 
 from leveret.broker.core.turn import Link
 from leveret.broker.node.broker import Broker
-from leveret.session.connection import Connection
+from leveret.session.connection.connection import Connection
 from leveret.session.states import CLOSING, HALT_ALARM, HALT_OUTPUT, HALT_SPILL, HALT_SYNC, OPEN
 
 

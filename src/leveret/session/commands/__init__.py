@@ -7,7 +7,7 @@ raised; the connection turns them into closes.
 from __future__ import annotations
 
 from leveret.errors import CommandInvalid
-from leveret.session.channel import Channel
+from leveret.session.channel.channel import Channel
 from leveret.session.commands.basic import handle_basic
 from leveret.session.commands.channel import handle_access, handle_channel, open_channel
 from leveret.session.commands.confirm import handle_confirm

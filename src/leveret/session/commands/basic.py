@@ -12,12 +12,12 @@ from leveret.broker.stream.stream import TELL_STREAM_ID, Stream
 from leveret.broker.vhost.replies import REPLY_NAME
 from leveret.errors import NotAllowed, NotImplementedFault, PreconditionFailed, ResourceLocked
 from leveret.limits import CONSUMERS_PER_CHANNEL_MAX, UNACKED_PER_CHANNEL_MAX
-from leveret.session.channel import ACK, REJECT, REQUEUE, RETRY, TX, Channel, TxSettle
+from leveret.session.channel.channel import ACK, REJECT, REQUEUE, RETRY, TX, Channel, TxSettle
+from leveret.session.channel.delivery_headers import own_headers
+from leveret.session.channel.unacked import Unacked
+from leveret.session.commands.direct_reply_to import open_replies
 from leveret.session.commands.queue import queue_name
 from leveret.session.commands.super_stream import is_super_name, read_super
-from leveret.session.own_headers import own_headers
-from leveret.session.replies import open_replies
-from leveret.session.unacked import Unacked
 from leveret.wire.buffer import BytesWriter
 from leveret.wire.frames import write_method
 from leveret.wire.method import Method

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from mypy_extensions import i64
 
 from leveret.errors import ChannelFault, NotAllowed, NotImplementedFault
-from leveret.session.channel import Channel
+from leveret.session.channel.channel import Channel
 from leveret.wire.methods import (
     AccessRequest,
     AccessRequestOk,
@@ -18,7 +18,7 @@ from leveret.wire.methods import (
 )
 
 if TYPE_CHECKING:
-    from leveret.session.connection import Connection
+    from leveret.session.connection.connection import Connection
     from leveret.wire.method import Method
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from leveret.errors import PreconditionFailed
-from leveret.session.channel import CONFIRM, TX, Channel
+from leveret.session.channel.channel import CONFIRM, TX, Channel
 from leveret.wire.method import Method
 from leveret.wire.methods import ConfirmSelect, ConfirmSelectOk
 

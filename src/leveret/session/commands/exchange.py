@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from leveret.errors import AccessRefused
 from leveret.names import Name
-from leveret.session.channel import Channel
-from leveret.session.topics import check_binding_between, check_way
+from leveret.session.channel.channel import Channel
+from leveret.session.publish.topic_access import check_binding_between, check_way
 from leveret.wire.method import Method
 from leveret.wire.methods import (
     ExchangeBind,

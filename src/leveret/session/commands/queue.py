@@ -10,11 +10,11 @@ from leveret.broker.values.permission import CONFIGURE
 from leveret.broker.vhost.replies import is_reply_name
 from leveret.errors import AccessRefused, NotFound
 from leveret.names import Name
-from leveret.session.channel import Channel
+from leveret.session.channel.channel import Channel
+from leveret.session.commands.direct_reply_to import declare_replies
 from leveret.session.commands.exchange import check_binding
 from leveret.session.commands.super_stream import declare_super, delete_super, is_super_name
-from leveret.session.replies import declare_replies
-from leveret.session.topics import check_way
+from leveret.session.publish.topic_access import check_way
 from leveret.wire.method import Method
 from leveret.wire.methods import (
     QueueBind,

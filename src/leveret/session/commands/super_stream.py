@@ -24,7 +24,7 @@ from leveret.broker.stream.stream import Stream
 from leveret.broker.stream.super_reader import SuperReading
 from leveret.errors import PreconditionFailed
 from leveret.names import Name
-from leveret.session.channel import Channel
+from leveret.session.channel.channel import Channel
 from leveret.wire.methods import QueueDeclare, QueueDeclareOk
 
 

@@ -14,12 +14,12 @@ from leveret.errors import PreconditionFailed
 from leveret.limits import TX_BYTES_MAX
 from leveret.message import Message
 from leveret.names import Name
-from leveret.session.channel import CONFIRM, REJECT, TX, Channel, TxPublish
-from leveret.session.immediate import hand_out
-from leveret.session.route import give_back
-from leveret.session.staged import ChannelCommit, settle_held
-from leveret.session.topics import still_allowed
-from leveret.session.unacked import Unacked
+from leveret.session.channel.channel import CONFIRM, REJECT, TX, Channel, TxPublish
+from leveret.session.channel.unacked import Unacked
+from leveret.session.publish.immediate import hand_out
+from leveret.session.publish.route import give_back
+from leveret.session.publish.staged import ChannelCommit, settle_held
+from leveret.session.publish.topic_access import still_allowed
 from leveret.wire.method import Method
 from leveret.wire.methods import (
     TxCommit,

@@ -18,9 +18,9 @@ from leveret.broker.vhost.vhost import DUPLICATE, RECORDED, REJECTED
 from leveret.errors import PreconditionFailed, ResourceFault
 from leveret.limits import BODY_APART_BYTES, TX_BYTES_MAX, TX_MESSAGES_MAX
 from leveret.names import Name
-from leveret.session.alarm import check_room
-from leveret.session.own_headers import own_headers
-from leveret.session.unacked import Unacked, UnackedList
+from leveret.session.channel.delivery_headers import own_headers
+from leveret.session.channel.unacked import Unacked, UnackedList
+from leveret.session.connection.alarm import check_room
 from leveret.wire.buffer import write_i16_be, write_i32_be, write_i64_be
 from leveret.wire.frames import FRAME_BODY, FRAME_END, FRAME_HEADER, FRAME_METHOD, write_method
 from leveret.wire.methods import BasicAck, BasicCancel, BasicNack
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from leveret.broker.staging.staging import Staging
     from leveret.broker.vhost.vhost import Vhost
     from leveret.message import Message
-    from leveret.session.connection import Connection
+    from leveret.session.connection.connection import Connection
 
 #: What a channel does with publishes beyond routing them.
 PLAIN: Final = 0

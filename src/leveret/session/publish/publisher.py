@@ -16,10 +16,10 @@ from mypy_extensions import i64
 from leveret.broker.queue.queue import is_reached
 from leveret.broker.vhost.vhost import KNOWN, RECORDED
 from leveret.message import Message
-from leveret.session.channel import CONFIRM, NO_CONTENT, TX, Channel, TxPublish
-from leveret.session.immediate import accept_immediate
-from leveret.session.inspect import INSPECTED, INSPECTED_LOW, addressed, inspect
-from leveret.session.route import (
+from leveret.session.channel.channel import CONFIRM, NO_CONTENT, TX, Channel, TxPublish
+from leveret.session.publish.immediate import accept_immediate
+from leveret.session.publish.inspect import INSPECTED, INSPECTED_LOW, addressed, inspect
+from leveret.session.publish.route import (
     ALREADY_TAKEN,
     check_publisher,
     give_back,
@@ -27,11 +27,11 @@ from leveret.session.route import (
     resolve,
     unrefused,
 )
-from leveret.session.staged import accept_special
+from leveret.session.publish.staged import accept_special
 from leveret.wire.properties import skim_properties
 
 if TYPE_CHECKING:
-    from leveret.session.connection import Connection
+    from leveret.session.connection.connection import Connection
 
 PERSISTENT: Final = 2
 

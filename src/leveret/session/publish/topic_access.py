@@ -21,7 +21,7 @@ from leveret.routing.keys import ANY_WORDS, ONE_WORD
 if TYPE_CHECKING:
     from leveret.broker.node.access import Access
     from leveret.broker.topology.exchange import Exchange
-    from leveret.session.channel import Channel
+    from leveret.session.channel.channel import Channel
 
 
 def check_way(channel: Channel, exchange: Name, key: str | None) -> None:

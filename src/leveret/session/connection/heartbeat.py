@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
-from leveret.session.consumer_timeout import check_timeouts
+from leveret.session.channel.consumer_timeout import check_timeouts
 from leveret.session.states import CLOSING, HALT_REFUSED, OPEN
 from leveret.wire.frames import write_heartbeat
 
 if TYPE_CHECKING:
-    from leveret.session.connection import Connection
+    from leveret.session.connection.connection import Connection
 
 #: How long a peer may take for its close-ok.
 CLOSE_OK_MS: Final = 10_000

@@ -20,9 +20,9 @@ from leveret.errors import PreconditionFailed
 from leveret.session.states import HALT_SYNC
 
 if TYPE_CHECKING:
-    from leveret.session.channel import Channel
-    from leveret.session.connection import Connection
-    from leveret.session.unacked import Unacked
+    from leveret.session.channel.channel import Channel
+    from leveret.session.channel.unacked import Unacked
+    from leveret.session.connection.connection import Connection
 
 _MARKS_PER_TIMEOUT: Final = 64
 _MARKS_APART_MS: Final = 1000

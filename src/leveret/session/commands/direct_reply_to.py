@@ -14,7 +14,7 @@ from leveret.errors import NotFound, PreconditionFailed
 from leveret.wire.methods import QueueDeclare, QueueDeclareOk
 
 if TYPE_CHECKING:
-    from leveret.session.channel import Channel
+    from leveret.session.channel.channel import Channel
 
 
 def open_replies(channel: Channel, no_ack: bool) -> Queue:

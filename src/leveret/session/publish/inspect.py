@@ -26,7 +26,7 @@ from leveret.wire.properties import (
 )
 
 if TYPE_CHECKING:
-    from leveret.session.channel import Channel
+    from leveret.session.channel.channel import Channel
 
 # Literals, for mypyc makes constants of these alone: flags in the first byte and in the second.
 _HEADERS: Final = 0x20

@@ -37,11 +37,19 @@ from leveret.limits import (
     SPILL_BYTES_MAX,
     UNSYNCED_BYTES_MAX,
 )
-from leveret.session import alarm, commands, content, deaf, handshake, pulse, rights, strangers
-from leveret.session.login import renew
-from leveret.session.publish import take_publishes
-from leveret.session.route import Route
-from leveret.session.shape import PUBLISH, PublishShape
+from leveret.session import commands
+from leveret.session.channel import content
+from leveret.session.connection import (
+    alarm,
+    closing,
+    handshake,
+    heartbeat,
+    other_protocols,
+    rights,
+)
+from leveret.session.connection.login import renew
+from leveret.session.publish.publisher import take_publishes
+from leveret.session.publish.route import Route
 from leveret.session.states import (
     CLOSED,
     CLOSING,
@@ -75,12 +83,13 @@ from leveret.wire.methods import (
     ConnectionUpdateSecret,
     decode_method,
 )
+from leveret.wire.publish_shape import PUBLISH, PublishShape
 
 if TYPE_CHECKING:
     from leveret.broker.node.broker import Broker
     from leveret.broker.queue.queue import Queue
     from leveret.broker.vhost.vhost import Vhost
-    from leveret.session.channel import Channel
+    from leveret.session.channel.channel import Channel
     from leveret.session.settings import Authenticator, Peer, SessionSettings, Tokens
     from leveret.wire.method import Method
 
@@ -147,7 +156,7 @@ class Connection(Link):
         self.transport_full = False
         #: True after a frame that could not be read: what follows cannot be read either.
         self.deaf = False
-        self.listener = deaf.Listener()
+        self.listener = closing.Listener()
         #: True when the shell is to close the socket after it flushed.
         self.finished = False
         self.log: list[tuple[str, str]] = []
@@ -199,9 +208,9 @@ class Connection(Link):
     def _listen(self, data: bytes) -> None:
         """Wait for the peer's goodbye in input that is no longer parsed."""
         heard = self.listener.hear(data)
-        if heard == deaf.CLOSE:
+        if heard == closing.CLOSE:
             self.send(0, ConnectionCloseOk())
-        if heard != deaf.NOTHING:
+        if heard != closing.NOTHING:
             self.finish()
 
     def run(self) -> None:
@@ -279,7 +288,7 @@ class Connection(Link):
             reader.position = 8
             handshake.start(self)
             return True
-        stranger = strangers.of(reader.data)
+        stranger = other_protocols.of(reader.data)
         self.log.append(("warning", stranger.told(int(self.settings.http_port))))
         self.out.write(stranger.answer(int(self.settings.http_port)))
         self.finish()
@@ -581,11 +590,11 @@ class Connection(Link):
 
     def tick(self, now_ms: i64) -> None:
         """Look at the clock (monotonic ms), about once a second."""
-        pulse.tick(self, now_ms)
+        heartbeat.tick(self, now_ms)
 
     def woke(self) -> None:
         """Hear that the process stood still for a while."""
-        pulse.woke(self)
+        heartbeat.woke(self)
 
     # -- the end ----------------------------------------------------------------------------------
 

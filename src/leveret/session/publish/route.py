@@ -27,8 +27,8 @@ from leveret.limits import ROUTES_CACHED_MAX
 from leveret.message import Address, Message
 from leveret.names import Name, check_new, cleaned, is_plain
 from leveret.routing.keys import check_strict_routing_key
-from leveret.session.channel import Channel
-from leveret.session.topics import check_reached
+from leveret.session.channel.channel import Channel
+from leveret.session.publish.topic_access import check_reached
 from leveret.wire.frames import write_method
 from leveret.wire.methods import BasicReturn
 

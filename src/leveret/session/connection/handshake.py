@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from leveret.broker.node.access import Access
 from leveret.errors import AmqpError, CommandInvalid, NotAllowed, SyntaxFault
 from leveret.limits import FRAME_BYTES_MIN
-from leveret.session.login import StartLogin, ask
+from leveret.session.connection.login import StartLogin, ask
 from leveret.session.states import OPEN, OPEN_NEXT, START_OK_NEXT, TUNE_OK_NEXT
 from leveret.wire.methods import (
     ConnectionOpen,
@@ -22,7 +22,7 @@ from leveret.wire.methods import (
 from leveret.wire.tables import read_entries
 
 if TYPE_CHECKING:
-    from leveret.session.connection import Connection
+    from leveret.session.connection.connection import Connection
     from leveret.wire.method import Method
 
 _MECHANISMS: Final = b"PLAIN AMQPLAIN"

@@ -18,7 +18,7 @@ from leveret.wire.methods import ConnectionTune, ConnectionUpdateSecretOk
 TOO_MANY: Final = "too many logins wait for their passwords to be verified"
 
 if TYPE_CHECKING:
-    from leveret.session.connection import Connection
+    from leveret.session.connection.connection import Connection
 
 
 class ConnectionLogin(Login):

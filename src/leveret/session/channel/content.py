@@ -12,8 +12,8 @@ from typing import Final
 from mypy_extensions import i64
 
 from leveret.errors import PreconditionFailed, SyntaxFault, UnexpectedFrame
-from leveret.session.channel import BODY_NEXT, HEADER_NEXT, NO_CONTENT, Channel
-from leveret.session.publish import PERSISTENT, accept
+from leveret.session.channel.channel import BODY_NEXT, HEADER_NEXT, NO_CONTENT, Channel
+from leveret.session.publish.publisher import PERSISTENT, accept
 from leveret.wire.buffer import read_i16_be, read_i64_be
 from leveret.wire.properties import skim_properties
 

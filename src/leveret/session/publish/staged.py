@@ -24,11 +24,11 @@ from leveret.errors import AccessRefused, AmqpError, FrameError, PreconditionFai
 from leveret.limits import SHORT_STRING_BYTES_MAX
 from leveret.message import Message
 from leveret.names import Name, cleaned
-from leveret.session.channel import CONFIRM, TX, Channel, TxPublish
-from leveret.session.inspect import Inspected, addressed, inspect
-from leveret.session.route import Route, check_copies, check_publisher, give_back, writable
+from leveret.session.channel.channel import CONFIRM, TX, Channel, TxPublish
+from leveret.session.publish.inspect import Inspected, addressed, inspect
+from leveret.session.publish.route import Route, check_copies, check_publisher, give_back, writable
+from leveret.session.publish.topic_access import check_way
 from leveret.session.states import HALT_COMMIT, OPEN
-from leveret.session.topics import check_way
 from leveret.wire.staged import read_staged
 
 #: How the names of Spark's staging queues begin, behind which the sink's comes.

@@ -16,9 +16,15 @@ from mypy_extensions import i64
 from leveret.broker.queue.queue import Queue, is_reached
 from leveret.broker.vhost.vhost import KNOWN, RECORDED
 from leveret.message import Message
-from leveret.session.channel import CONFIRM, TX, Channel, TxPublish
-from leveret.session.inspect import addressed, inspect
-from leveret.session.route import ALREADY_TAKEN, Route, check_publisher, give_back, queues_of
+from leveret.session.channel.channel import CONFIRM, TX, Channel, TxPublish
+from leveret.session.publish.inspect import addressed, inspect
+from leveret.session.publish.route import (
+    ALREADY_TAKEN,
+    Route,
+    check_publisher,
+    give_back,
+    queues_of,
+)
 
 #: What a message comes back with that no consumer can take now.
 NO_CONSUMERS: Final = 313

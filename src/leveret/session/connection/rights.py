@@ -9,7 +9,7 @@ from leveret.broker.vhost.replies import is_reply_name
 from leveret.session.states import OPEN
 
 if TYPE_CHECKING:
-    from leveret.session.connection import Connection
+    from leveret.session.connection.connection import Connection
 
 
 def changed(connection: Connection) -> None:

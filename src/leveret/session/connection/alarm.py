@@ -15,7 +15,7 @@ from leveret.session.states import HALT_ALARM, OPEN
 from leveret.wire.methods import ConnectionBlocked, ConnectionUnblocked
 
 if TYPE_CHECKING:
-    from leveret.session.connection import Connection
+    from leveret.session.connection.connection import Connection
 
 
 def stand_still(connection: Connection) -> None:

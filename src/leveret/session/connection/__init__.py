@@ -1,0 +1,1 @@
+"""A connection and what it is composed of."""

@@ -1,0 +1,1 @@
+"""What a publish goes through between its bytes and its queues."""
