@@ -83,7 +83,7 @@ def test_who_does_not_want_to_know_is_not_told(owner: Peer) -> None:
     reader = owner.node.connect(consumer_cancel_notify=False)
     consume(reader)
     assert reader.names() == ["basic.deliver"]
-    assert not reader.connection.channels[1].consumers
+    assert not reader.connection.channels.by_number[1].consumers
 
 
 def test_an_empty_queue_ends_at_once(owner: Peer) -> None:

@@ -246,7 +246,7 @@ def test_consume_ok_comes_before_the_first_delivery(publisher: Peer) -> None:
 def test_nothing_comes_after_cancel_ok(publisher: Peer) -> None:
     """Behaviour 55."""
     peer = consumer(publisher.node)
-    tag = next(iter(next(iter(peer.connection.channels.values())).consumers))
+    tag = next(iter(next(iter(peer.connection.channels.by_number.values())).consumers))
     peer.call(1, "basic.cancel", consumer_tag=tag)
     put(publisher, 0)
     assert peer.take() == []

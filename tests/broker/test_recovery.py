@@ -274,7 +274,7 @@ class BrokerMachine(RuleBasedStateMachine):
 
     def tag_of(self, delivery: Delivery) -> int:
         """The tag under which the session has a delivery."""
-        channel = self.peer.connection.channels[TX]
+        channel = self.peer.connection.channels.by_number[TX]
         for unacked in channel.unacked.items:
             if not unacked.settled and self.same(unacked, delivery):
                 return int(unacked.tag)

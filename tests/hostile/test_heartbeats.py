@@ -24,7 +24,7 @@ from core import Node, Peer
 from leveret.client.asynchronous import connect
 from leveret.clock import SLACK_MS, TICK_MS, LivedClock, ManualClock
 from leveret.session.settings import SessionSettings
-from leveret.session.states import CLOSED, CLOSING, HALT_REFUSED, OPEN
+from leveret.session.states import CLOSED, CLOSING, OPEN, REFUSING_LOGIN
 from leveret.wire.methods import BasicQos, BasicQosOk, ConnectionTune
 from raw_codec import PROTOCOL_HEADER, frame, method, publish
 
@@ -110,7 +110,7 @@ def test_a_pause_ends_nothing_that_waits_for_a_client(kind: str, looks_first: bo
     """Whether the loop looks at the clock or reads a socket first afterwards."""
     broker = node()
     peer = WAITING[kind](broker)
-    state, channels = peer.connection.state, len(peer.connection.channels)
+    state, channels = peer.connection.state, len(peer.connection.channels.by_number)
     other = broker.connect()
     for _ in range(3):
         broker.clock.advance(PAUSE_MS)
@@ -120,7 +120,7 @@ def test_a_pause_ends_nothing_that_waits_for_a_client(kind: str, looks_first: bo
         broker.tick()
         broker.tick()
         assert peer.connection.state == state
-        assert len(peer.connection.channels) == channels
+        assert len(peer.connection.channels.by_number) == channels
         peer.send(HEARTBEAT if state in (OPEN, CLOSING) else b"")
 
 
@@ -142,7 +142,7 @@ def test_the_delay_of_a_refused_login_goes_on_after_a_pause() -> None:
     peer = in_handshake(broker)
     client = {"client_properties": {}, "response": b"\0guest\0wrong", "locale": "en_US"}
     peer.send(method(0, "connection.start-ok", mechanism="PLAIN", **client))
-    assert peer.connection.halted & HALT_REFUSED
+    assert peer.connection.state == REFUSING_LOGIN
     broker.clock.advance(PAUSE_MS)
     broker.tick()
     assert peer.connection.state != CLOSED
@@ -169,7 +169,7 @@ def test_a_heartbeat_goes_out_at_once_after_a_pause() -> None:
     broker = node()
     peer = broker.connect(heartbeat=60)
     before = peer.inbox.heartbeats
-    peer.connection.woke()
+    peer.connection.resumed()
     broker.run()
     assert peer.inbox.heartbeats == before + 1
 

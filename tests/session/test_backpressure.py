@@ -355,10 +355,10 @@ def test_a_transaction_heeds_the_alarm_at_its_end(small: Node) -> None:
     peer.call(1, "tx.select")
     peer.send(*[publish(1, "", "q", b"held")] * 3)
     peer.expect(0, "connection.blocked")
-    assert len(peer.connection.channels[1].tx_publishes) == 3
+    assert len(peer.connection.channels.by_number[1].transaction.publishes) == 3
     peer.send(method(1, "tx.commit"), publish(1, "", "q", b"later"), method(1, "basic.qos"))
     assert peer.names() == ["tx.commit-ok"]
-    assert peer.connection.channels[1].tx_publishes == []
+    assert peer.connection.channels.by_number[1].transaction.publishes == []
     drain(small)
     assert peer.names() == ["connection.unblocked", "basic.qos-ok"]
 

@@ -214,7 +214,9 @@ def test_a_question_is_none(peer: Peer, name: str) -> None:
     before = picture(peer.node), counts(peer)
     QUESTIONS[name](peer)
     assert peer.connection.state
-    soft = bool(peer.connection.channels.get(1) and peer.connection.channels[1].closing)
+    soft = bool(
+        peer.connection.channels.by_number.get(1) and peer.connection.channels.by_number[1].closing
+    )
     after = picture(peer.node), counts(peer)
     if not soft:
         # The end of a channel requeues what is out.

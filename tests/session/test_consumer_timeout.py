@@ -40,8 +40,8 @@ def test_without_a_limit_nothing_happens() -> None:
     assert peer.names() == ["basic.deliver"]
     ticks(peer, 100)
     assert peer.names() == []
-    channel = peer.connection.channels[1]
-    assert channel.marks == []
+    channel = peer.connection.channels.by_number[1]
+    assert channel.consumer_timeout.notes == []
 
 
 @pytest.mark.parametrize("how", ["consume", "get"])
@@ -74,7 +74,7 @@ def test_acks_in_time_keep_a_channel() -> None:
         peer.node.tick(1000)
         peer.send(method(1, "basic.ack", delivery_tag=tag))
     assert set(peer.names()) == {"basic.deliver"}
-    assert len(peer.connection.channels[1].marks) <= 6
+    assert len(peer.connection.channels.by_number[1].consumer_timeout.notes) <= 6
     ticks(peer, 6)
     assert peer.names() == ["channel.close"]
 
@@ -126,7 +126,7 @@ def test_marks_are_few_where_the_limit_is_long() -> None:
         if "channel.close" in peer.names():
             break
         closed_after = second
-        assert len(peer.connection.channels[1].marks) <= 66
+        assert len(peer.connection.channels.by_number[1].consumer_timeout.notes) <= 66
     assert 64 * 60 <= closed_after + 1 <= 65 * 60 + 1
 
 

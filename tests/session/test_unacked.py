@@ -181,7 +181,7 @@ def test_a_channel_that_holds_its_most_gets_nothing_more(peer: Peer) -> None:
     """At the limit basic.get with acks is refused (406), one before it is not."""
     peer.declare("q")
     peer.send(publish(1, "", "q", b"a"), publish(1, "", "q", b"b"))
-    unacked = peer.connection.channels[1].unacked
+    unacked = peer.connection.channels.by_number[1].unacked
     unacked.count = UNACKED_PER_CHANNEL_MAX - 1
     assert peer.call_get("q").name == "basic.get-ok"
     assert unacked.count == UNACKED_PER_CHANNEL_MAX

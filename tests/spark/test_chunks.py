@@ -20,7 +20,7 @@ from leveret.chunk import CHUNK_HEADER_BYTES, ChunkBuilder, ChunkDamaged, ChunkL
 from leveret.client import BasicProperties, Timestamp
 from leveret.errors import SyntaxFault
 from leveret.message import Address, Message
-from leveret.session.channel.delivery_headers import own_headers
+from leveret.session.channel.delivery_headers import with_delivery_headers
 from leveret.spark.chunks import ROWS_PER_DISTINCT, ChunkBatchBuilder, Pieces, StoredChunk
 from leveret.spark.columns import BatchBuilder
 from leveret.spark.property_columns import find_properties
@@ -43,7 +43,7 @@ class Delivery:
     properties: BasicProperties = field(init=False)
 
     def __post_init__(self) -> None:
-        raw = own_headers(QUEUE, self.message, self.offset, 0)
+        raw = with_delivery_headers(QUEUE, self.message, self.offset, 0)
         object.__setattr__(self, "properties", decode_properties(raw))
 
     @property

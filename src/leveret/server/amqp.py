@@ -23,7 +23,7 @@ from leveret.limits import (
 from leveret.session.admission import Guest
 from leveret.session.connection.connection import Connection
 from leveret.session.settings import Peer
-from leveret.session.states import HALT_LOGIN, OPEN_NEXT, TUNE_OK_NEXT
+from leveret.session.states import AWAITING_OPEN, AWAITING_TUNE_OK, VERIFYING_LOGIN
 
 if TYPE_CHECKING:
     from leveret.server.listener import AmqpListener
@@ -93,8 +93,7 @@ class AmqpProtocol(asyncio.Protocol):
         """Tell whether the client's password is being verified, or was right."""
         if not self._begun:
             return False
-        connection = self.connection
-        return bool(connection.halted & HALT_LOGIN) or connection.state in (TUNE_OK_NEXT, OPEN_NEXT)
+        return self.connection.state in (VERIFYING_LOGIN, AWAITING_TUNE_OK, AWAITING_OPEN)
 
     def expel(self) -> None:
         """Leave the place to another connection: this one has not logged in."""
@@ -170,16 +169,15 @@ class AmqpProtocol(asyncio.Protocol):
             self._transport.write(part)
 
     def _judge_reading(self) -> None:
-        """Read the socket unless the session is halted with enough in hand, or its peer is deaf."""
+        """Read the socket unless the session has enough in hand, or its peer does not read."""
         connection = self.connection
         held = connection.halted and connection.reader.held() > INPUT_BYTES_HELD_MAX
         unsent = self._transport.get_write_buffer_size() + self._waiting_bytes
-        deaf = self._full and unsent > OUTPUT_BYTES_MAX
-        reading = not (held or deaf)
+        blocked = self._full and unsent > OUTPUT_BYTES_MAX
+        reading = not (held or blocked)
         if reading != self._reading and not self._closing:
             self._reading = reading
-            connection.reading = reading
-            connection.input_ms = self._runner.now()
+            connection.set_reading(reading, self._runner.now())
             if reading:
                 self._transport.resume_reading()
             else:

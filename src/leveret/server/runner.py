@@ -477,7 +477,7 @@ class Runner:
         self._paused_ms = int(self._clock.paused_ms)
         for shell in self.shells:
             if woke:
-                shell.connection.woke()
+                shell.connection.resumed()
             shell.connection.tick(now_ms)
         self._broker.tick()
         self.run()

@@ -1,31 +1,120 @@
-"""The states of a connection and the reasons why it parses no input."""
+"""The life of a connection: its states, what leads from one to the next, and why input waits.
+
+A connection parses its input in every state but those where only time or the judge of a login leads
+on.  In the others it may be *halted* for reasons of its own, several at once: each is a bit of
+`ConnectionBase.halted`, and input is parsed again when none is left.
+"""
 
 from __future__ import annotations
 
 from typing import Final
 
-# In the order in which a connection goes through them.
-HEADER_NEXT: Final = 0
-START_OK_NEXT: Final = 1
-TUNE_OK_NEXT: Final = 2
-OPEN_NEXT: Final = 3
-OPEN: Final = 4
-#: A connection.close was sent; only its close-ok counts.
-CLOSING: Final = 5
-CLOSED: Final = 6
+from mypy_extensions import i64
 
-# Bits of `halted`: what the connection waits for.
+# -- states, in the order in which a connection goes through them ----------------------------------
+
+AWAITING_HEADER: Final = 0
+AWAITING_START_OK: Final = 1
+#: A password is being verified.
+VERIFYING_LOGIN: Final = 2
+#: A login was refused, and the answer is held back for a while.
+REFUSING_LOGIN: Final = 3
+AWAITING_TUNE_OK: Final = 4
+AWAITING_OPEN: Final = 5
+OPEN: Final = 6
+#: A connection.close was sent; only its close-ok counts.
+CLOSING: Final = 7
+CLOSED: Final = 8
+
+# -- what happens to it ----------------------------------------------------------------------------
+
+HEADER_TAKEN: Final = 0
+START_OK_TAKEN: Final = 1
+LOGIN_ACCEPTED: Final = 2
+LOGIN_REFUSED: Final = 3
+TUNE_OK_TAKEN: Final = 4
+VHOST_ENTERED: Final = 5
+CLOSE_SENT: Final = 6
+#: The closing handshake is done, or the socket is gone or given up.
+ENDED: Final = 7
+
+#: The state that each event leads to, by the state that it meets.
+TRANSITIONS: Final = {
+    AWAITING_HEADER: {
+        HEADER_TAKEN: AWAITING_START_OK,
+        CLOSE_SENT: CLOSING,
+        ENDED: CLOSED,
+    },
+    AWAITING_START_OK: {
+        START_OK_TAKEN: VERIFYING_LOGIN,
+        CLOSE_SENT: CLOSING,
+        ENDED: CLOSED,
+    },
+    VERIFYING_LOGIN: {
+        LOGIN_ACCEPTED: AWAITING_TUNE_OK,
+        LOGIN_REFUSED: REFUSING_LOGIN,
+        CLOSE_SENT: CLOSING,
+        ENDED: CLOSED,
+    },
+    REFUSING_LOGIN: {
+        CLOSE_SENT: CLOSING,
+        ENDED: CLOSED,
+    },
+    AWAITING_TUNE_OK: {
+        TUNE_OK_TAKEN: AWAITING_OPEN,
+        CLOSE_SENT: CLOSING,
+        ENDED: CLOSED,
+    },
+    AWAITING_OPEN: {
+        VHOST_ENTERED: OPEN,
+        CLOSE_SENT: CLOSING,
+        ENDED: CLOSED,
+    },
+    OPEN: {
+        CLOSE_SENT: CLOSING,
+        ENDED: CLOSED,
+    },
+    CLOSING: {ENDED: CLOSED},
+    CLOSED: {ENDED: CLOSED},
+}
+
+# -- why input is not parsed (bits) ----------------------------------------------------------------
+
 #: A sync that a reply depends on, or that makes room for more unsynced bytes.
 HALT_SYNC: Final = 1
-#: The peer reads its output.
+#: The peer does not read its output.
 HALT_OUTPUT: Final = 2
-#: The end of an alarm.
+#: An alarm is on.
 HALT_ALARM: Final = 4
-#: The answer of who judges logins.
+#: A login is verified or refused.
 HALT_LOGIN: Final = 8
-#: The end of the delay that a refused login costs.
-HALT_REFUSED: Final = 16
-#: The disk takes what queues have no memory for.
-HALT_SPILL: Final = 32
-#: The decision about a batch.
-HALT_COMMIT: Final = 64
+#: The disk has to take what queues have no memory for.
+HALT_SPILL: Final = 16
+#: A batch is being decided.
+HALT_COMMIT: Final = 32
+
+#: The states in which a connection is halted for their own reason.
+_HALTING: Final = {VERIFYING_LOGIN: HALT_LOGIN, REFUSING_LOGIN: HALT_LOGIN}
+
+#: What still counts once a close was sent: a peer that reads nothing is not written to.
+_HALTS_WHILE_CLOSING: Final = HALT_OUTPUT
+
+
+def next_state(state: i64, event: int) -> int:
+    """Return the state that `event` leads to.
+
+    Raises: RuntimeError for an event that cannot be in `state`.
+    """
+    following = TRANSITIONS[int(state)].get(event)
+    if following is None:
+        raise RuntimeError(f"event {event} cannot be in state {int(state)} of a connection")
+    return following
+
+
+def halts_in(state: int, halted: i64) -> i64:
+    """Return why a connection is halted that was halted for `halted` and comes to `state`."""
+    if state == CLOSING:
+        return halted & _HALTS_WHILE_CLOSING
+    if state == CLOSED:
+        return halted & ~HALT_LOGIN
+    return halted & ~HALT_LOGIN | _HALTING.get(state, 0)

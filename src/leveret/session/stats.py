@@ -23,19 +23,19 @@ class ConnectionStats:
         self.user: Final = connection.user
         self.vhost: Final = "" if vhost is None else vhost.name
         self.state: Final = _state(connection)
-        self.mechanism: Final = connection.mechanism
+        self.mechanism: Final = connection.handshake.mechanism
         self.peer_host: Final = peer.host
         self.peer_port: Final = peer.port
         self.host: Final = peer.local_host
         self.port: Final = peer.local_port
-        self.channel_count: Final = len(connection.channels)
+        self.channel_count: Final = len(connection.channels.by_number)
         self.channels_max: Final = int(connection.channels_max)
         self.frame_bytes_max: Final = int(connection.frame_bytes_max)
-        self.heartbeat_seconds: Final = int(connection.heartbeat_ms) // 1000
+        self.heartbeat_seconds: Final = int(connection.heartbeat.interval_ms) // 1000
         self.connected_at_ms: Final = int(connection.connected_at_ms)
         self.received_bytes: Final = int(connection.received_bytes)
         self.sent_bytes: Final = int(connection.sent_bytes)
-        self.client_properties: Final = connection.client_properties
+        self.client_properties: Final = connection.handshake.client_properties
 
 
 def _state(connection: Connection) -> str:

@@ -50,6 +50,7 @@ def render() -> dict[str, str]:
     """Return the text of every generated file by its path below `wire/`."""
     files = {f"methods/{each.name}.py": _class_module(each) for each in CLASSES}
     files["methods/decode.py"] = _decode_module()
+    files["methods/ids.py"] = _lines(_ids_lines())
     files["methods/__init__.py"] = _package()
     files["basic_properties.py"] = properties_module()
     return files
@@ -382,6 +383,32 @@ def _dispatch(each: ClassSpec) -> Iterator[str]:
         yield f"    if method_id == {method.method_id}:"
         yield f"        return {read if method.fields else f'{method.class_word}()'}"
     yield "    return None"
+
+
+# -- ids -------------------------------------------------------------------------------------------
+
+
+def _ids_lines() -> Iterator[str]:
+    """Yield the lines of the module of constants."""
+    yield '"""The ids of classes, and of methods as they begin a payload: class id, then method id.'
+    yield ""
+    yield "A payload's first four bytes, read as one number, are compared with these.  mypyc makes"
+    yield "constants of literals alone; a class's own `CLASS_ID` is looked up each time."
+    yield ""
+    yield GENERATED
+    yield '"""'
+    yield ""
+    yield "from __future__ import annotations"
+    yield ""
+    yield "from typing import Final"
+    yield ""
+    for each in CLASSES:
+        yield f"{each.name.upper()}: Final = {each.class_id}"
+    for each in CLASSES:
+        yield ""
+        for method in each.methods:
+            word = method.full_name.replace(".", "_").replace("-", "_").upper()
+            yield f"{word}: Final = 0x{method.class_id << 16 | method.method_id:08X}"
 
 
 # -- decode and the package ------------------------------------------------------------------------

@@ -42,6 +42,7 @@ __all__ = [
     "HEADERS",
     "MESSAGE_ID",
     "NO_PROPERTIES",
+    "PERSISTENT",
     "PRIORITY",
     "REPLY_TO",
     "TIMESTAMP",
@@ -64,6 +65,9 @@ __all__ = [
     "skim_properties",
     "skip_property",
 ]
+
+#: The delivery mode of a message that survives a restart in a durable queue.
+PERSISTENT: Final = 2
 
 #: A content header without any property.
 NO_PROPERTIES: Final = b"\x00\x00"

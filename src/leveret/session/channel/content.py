@@ -1,4 +1,4 @@
-"""Content frame by frame: the header and the body frames that follow a basic.publish.
+"""The content that a channel receives frame by frame: a header and the body frames behind it.
 
 This is the path for what does not lie whole in one piece of input, and the one that tells what is
 wrong with a sequence of frames (behaviours 9, 10 and 20).
@@ -7,85 +7,108 @@ wrong with a sequence of frames (behaviours 9, 10 and 20).
 from __future__ import annotations
 
 from io import BytesIO
-from typing import Final
+from typing import Final, final
 
 from mypy_extensions import i64
 
 from leveret.errors import PreconditionFailed, SyntaxFault, UnexpectedFrame
-from leveret.session.channel.channel import BODY_NEXT, HEADER_NEXT, NO_CONTENT, Channel
-from leveret.session.publish.publisher import PERSISTENT, accept
+from leveret.session.connection_base import ConnectionBase
 from leveret.wire.buffer import read_i16_be, read_i64_be
-from leveret.wire.properties import skim_properties
+from leveret.wire.frames import CONTENT_HEAD_BYTES
+from leveret.wire.methods.ids import BASIC
+from leveret.wire.properties import PERSISTENT, skim_properties
 
-_HEADER_FIXED: Final = 12
-
-
-def begin(channel: Channel, arguments: bytes) -> None:
-    """Start the content of a basic.publish whose arguments are given."""
-    channel.content_state = HEADER_NEXT
-    channel.content_arguments = arguments
-
-
-def header(channel: Channel, data: bytes, start: i64, end: i64) -> None:
-    """Take a content header frame.
-
-    Raises: UnexpectedFrame (505) out of sequence or for another class; SyntaxFault (502);
-    PreconditionFailed (406) for a body over the limit.
-    """
-    if channel.content_state != HEADER_NEXT:
-        raise UnexpectedFrame("a content header without a method that has content")
-    if end - start < _HEADER_FIXED + 2:
-        raise SyntaxFault("a content header ends early")
-    if read_i16_be(data, start) != 60:
-        raise UnexpectedFrame("a content header of another class than its method's")
-    size: i64 = read_i64_be(data, start + 4)
-    most: i64 = channel.connection.settings.message_bytes_max
-    channel.content_persistent = skim_properties(data, start + _HEADER_FIXED, end) == PERSISTENT
-    if size < 0 or size > most:
-        channel.content_state = NO_CONTENT
-        raise PreconditionFailed(
-            f"message size {size & 0x7FFFFFFFFFFFFFFF} is larger than configured max size {most}"
-        )
-    channel.content_properties = data[start + _HEADER_FIXED : end]
-    channel.content_left = size
-    channel.content_state = BODY_NEXT
-    if size == 0:
-        _complete(channel, b"")
+#: No content is awaited; a header; body frames.
+NO_CONTENT: Final = 0
+AWAITING_CONTENT_HEADER: Final = 1
+AWAITING_BODY: Final = 2
 
 
-def body(channel: Channel, data: bytes, start: i64, end: i64) -> None:
-    """Take a body frame.
+@final
+class Content:
+    """The content of one channel's basic.publish, as far as it has come."""
 
-    Raises: UnexpectedFrame (505) out of sequence or beyond the announced size.
-    """
-    if channel.content_state != BODY_NEXT:
-        raise UnexpectedFrame("a content body without a content header")
-    size: i64 = end - start
-    if size > channel.content_left:
-        raise UnexpectedFrame("a content body goes beyond the size that its header announced")
-    left: i64 = channel.content_left - size
-    channel.content_left = left
-    if left == 0 and channel.content_bytes == 0:
-        _complete(channel, data[start:end])
-        return
-    # BytesIO grows in place and gives away what it holds: the body is there once, never twice.
-    whole = channel.content_body
-    if whole is None:
-        whole = channel.content_body = BytesIO()
-    whole.write(data[start:end])
-    channel.content_bytes += size
-    channel.assemble(size)
-    if left == 0:
-        _complete(channel, whole.getvalue())
+    def __init__(self, connection: ConnectionBase) -> None:
+        self._connection = connection
+        self.state: i64 = NO_CONTENT
+        self.arguments = b""
+        self.properties = b""
+        self.persistent = False
+        self._left: i64 = 0
+        #: A body that came in one frame, or what came of one of several.
+        self._whole = b""
+        self._pieces: BytesIO | None = None
+        self._pieces_bytes: i64 = 0
 
+    def begin(self, arguments: bytes) -> None:
+        """Await the content of a basic.publish whose arguments are given."""
+        self.state = AWAITING_CONTENT_HEADER
+        self.arguments = arguments
 
-def _complete(channel: Channel, whole: bytes) -> None:
-    channel.end_content()
-    channel.connection.at_fault(channel, 60, 40)
-    accept(
-        channel,
-        channel.content_arguments,
-        channel.content_properties,
-        whole,
-        channel.content_persistent,
-    )
+    def take_header(self, data: bytes, start: i64, end: i64) -> bool:
+        """Take a content header frame; tell whether the content is whole.
+
+        Raises: UnexpectedFrame (505) out of sequence or for another class; SyntaxFault (502);
+        PreconditionFailed (406) for a body over the limit.
+        """
+        if self.state != AWAITING_CONTENT_HEADER:
+            raise UnexpectedFrame("a content header without a method that has content")
+        if end - start < CONTENT_HEAD_BYTES + 2:
+            raise SyntaxFault("a content header ends early")
+        if read_i16_be(data, start) != BASIC:
+            raise UnexpectedFrame("a content header of another class than its method's")
+        size: i64 = read_i64_be(data, start + 4)
+        most: i64 = self._connection.settings.message_bytes_max
+        mode = skim_properties(data, start + CONTENT_HEAD_BYTES, end)
+        self.persistent = mode == PERSISTENT
+        if size < 0 or size > most:
+            self.state = NO_CONTENT
+            raise PreconditionFailed(
+                f"message size {size & 0x7FFFFFFFFFFFFFFF} is larger than configured max size "
+                f"{most}"
+            )
+        self.properties = data[start + CONTENT_HEAD_BYTES : end]
+        self._left = size
+        self.state = AWAITING_BODY
+        return size == 0
+
+    def take_body(self, data: bytes, start: i64, end: i64) -> bool:
+        """Take a body frame; tell whether the content is whole.
+
+        Raises: UnexpectedFrame (505) out of sequence or beyond the announced size; ResourceFault
+        (506) as `ConnectionBase.assemble`.
+        """
+        if self.state != AWAITING_BODY:
+            raise UnexpectedFrame("a content body without a content header")
+        size: i64 = end - start
+        if size > self._left:
+            raise UnexpectedFrame("a content body goes beyond the size that its header announced")
+        left: i64 = self._left - size
+        self._left = left
+        if left == 0 and self._pieces_bytes == 0:
+            self._whole = data[start:end]
+            return True
+        # BytesIO grows in place and gives away what it holds: the body is there once, never twice.
+        pieces = self._pieces
+        if pieces is None:
+            pieces = self._pieces = BytesIO()
+        pieces.write(data[start:end])
+        self._pieces_bytes += size
+        self._connection.assemble(size)
+        return left == 0
+
+    def take_whole(self) -> bytes:
+        """Return the body of a content that is whole, and await no more of it."""
+        pieces = self._pieces
+        whole = self._whole if pieces is None or self._pieces_bytes == 0 else pieces.getvalue()
+        self.end()
+        return whole
+
+    def end(self) -> None:
+        """Await no more of a content."""
+        self.state = NO_CONTENT
+        self._whole = b""
+        self._pieces = None
+        if self._pieces_bytes > 0:
+            self._connection.count_assembling(-self._pieces_bytes)
+            self._pieces_bytes = 0

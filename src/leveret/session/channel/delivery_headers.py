@@ -28,7 +28,7 @@ _NAMES_OF_PARTITIONS: Final = [*_NAMES_OF_STREAMS, b"x-stream-name"]
 _NAMES_OF_COUNTS: Final = [b"x-delivery-count"]
 
 
-def own_headers(queue: Queue, message: Message, sequence: i64, count: i64) -> bytes:
+def with_delivery_headers(queue: Queue, message: Message, sequence: i64, count: i64) -> bytes:
     """Return the property bytes of a delivery; `count` is how often it was handed out before."""
     w = BytesWriter()
     if queue.keeps_all:

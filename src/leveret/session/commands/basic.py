@@ -12,14 +12,12 @@ from leveret.broker.stream.stream import TELL_STREAM_ID, Stream
 from leveret.broker.vhost.replies import REPLY_NAME
 from leveret.errors import NotAllowed, NotImplementedFault, PreconditionFailed, ResourceLocked
 from leveret.limits import CONSUMERS_PER_CHANNEL_MAX, UNACKED_PER_CHANNEL_MAX
-from leveret.session.channel.channel import ACK, REJECT, REQUEUE, RETRY, TX, Channel, TxSettle
-from leveret.session.channel.delivery_headers import own_headers
+from leveret.session.channel.channel import ACK, REJECT, REQUEUE, RETRY, TX, Channel
+from leveret.session.channel.delivery_headers import with_delivery_headers
 from leveret.session.channel.unacked import Unacked
 from leveret.session.commands.direct_reply_to import open_replies
 from leveret.session.commands.queue import queue_name
 from leveret.session.commands.super_stream import is_super_name, read_super
-from leveret.wire.buffer import BytesWriter
-from leveret.wire.frames import write_method
 from leveret.wire.method import Method
 from leveret.wire.methods import (
     BasicAck,
@@ -38,6 +36,7 @@ from leveret.wire.methods import (
     BasicRecoverOk,
     BasicReject,
 )
+from leveret.wire.output import deliver_prefix
 
 
 def handle_basic(channel: Channel, method: Method) -> bool:
@@ -80,7 +79,7 @@ def _settle(channel: Channel, tag: i64, multiple: bool, outcome: i64) -> None:
             raise _unknown_tag(tag)
         settled = [unacked]
     if channel.mode == TX:
-        channel.tx_settles.append(TxSettle(settled, outcome))
+        channel.transaction.hold_settle(settled, outcome)
     else:
         channel.settle(settled, outcome)
 
@@ -120,14 +119,10 @@ def _get(channel: Channel, method: BasicGet) -> None:
     if message is None:
         connection.send(channel.number, BasicGetEmpty())
         return
-    channel.delivery_tag += 1
-    tag = channel.delivery_tag
     count = queue.taken_count
-    if not method.no_ack:
-        channel.unacked.add(Unacked(tag, queue, None, message, queue.taken_sequence, count))
+    tag = channel.hand_over(queue, message, queue.taken_sequence, count, method.no_ack)
     address = message.address
-    write_method(
-        connection.out,
+    connection.send(
         channel.number,
         BasicGetOk(
             int(tag),
@@ -139,9 +134,8 @@ def _get(channel: Channel, method: BasicGet) -> None:
     )
     properties = message.properties
     if queue.adds_headers:
-        properties = own_headers(queue, message, queue.taken_sequence, count)
-    channel.write_content(properties, message.body)
-    connection.wake()
+        properties = with_delivery_headers(queue, message, queue.taken_sequence, count)
+    channel.output.write_content(channel.number, properties, message.body)
 
 
 def _consume(channel: Channel, method: BasicConsume) -> None:
@@ -180,21 +174,11 @@ def _consume(channel: Channel, method: BasicConsume) -> None:
         method.arguments,
     )
     consumer.priority = priority
-    consumer.prefix = _prefix(tag)
+    consumer.prefix = deliver_prefix(tag)
     queue.subscribe(consumer, where)
-    channel.consumers[tag] = consumer
+    channel.add_consumer(consumer)
     if not method.no_wait:
         connection.send(channel.number, BasicConsumeOk(tag))
-
-
-def _prefix(tag: str) -> bytes:
-    """Return the start of every basic.deliver to a consumer: class, method and consumer tag."""
-    raw = tag.encode("utf-8")
-    w = BytesWriter()
-    w.write(b"\x00\x3c\x00\x3c")
-    w.append(len(raw))
-    w.write(raw)
-    return w.getvalue()
 
 
 def _cancel(channel: Channel, method: BasicCancel) -> None:
@@ -212,11 +196,9 @@ def _qos(channel: Channel, method: BasicQos) -> None:
     if method.prefetch_size != 0:
         raise NotImplementedFault(f"prefetch_size!=0 ({method.prefetch_size})")
     if method.global_:
-        channel.prefetch_count = method.prefetch_count
-        for consumer in channel.consumers.values():
-            consumer.queue.mark()
+        channel.limit_prefetch(method.prefetch_count)
     else:
-        channel.prefetch_next = method.prefetch_count
+        channel.limit_next_prefetch(method.prefetch_count)
     channel.connection.send(channel.number, BasicQosOk())
 
 

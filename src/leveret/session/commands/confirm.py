@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from leveret.errors import PreconditionFailed
-from leveret.session.channel.channel import CONFIRM, TX, Channel
+from leveret.session.channel.channel import Channel
 from leveret.wire.method import Method
 from leveret.wire.methods import ConfirmSelect, ConfirmSelectOk
 
@@ -15,9 +14,7 @@ def handle_confirm(channel: Channel, method: Method) -> bool:
     """
     if not isinstance(method, ConfirmSelect):
         return False
-    if channel.mode == TX:
-        raise PreconditionFailed("cannot switch from tx to confirm mode")
-    channel.mode = CONFIRM
+    channel.select_confirm()
     if not method.no_wait:
         channel.connection.send(channel.number, ConfirmSelectOk())
     return True

@@ -89,7 +89,7 @@ def _declare(channel: Channel, method: QueueDeclare) -> None:
         queue.touch()
     else:
         queue = _declare_active(channel, method)
-    channel.last_queue = queue.name
+    channel.name_queue(queue.name)
     queue.hand_out()
     if not method.no_wait:
         connection.reply(
@@ -140,10 +140,7 @@ def _declare_active(channel: Channel, method: QueueDeclare) -> Queue:
             method.arguments,
         )
     if len(vhost.queues) > before and queue.exclusive:
-        # Those that are gone are forgotten here: a client may use one after the other for long.
-        live = [held for held in connection.exclusive_queues if not held.deleted]
-        live.append(queue)
-        connection.exclusive_queues = live
+        connection.keep_exclusive(queue)
     return queue
 
 

@@ -45,7 +45,7 @@ def declare_super(channel: Channel, name: Name, method: QueueDeclare) -> None:
     else:
         _check_declare(channel, name, method)
         declare_super_stream(vhost, name, method.arguments)
-    channel.last_queue = name
+    channel.name_queue(name)
     if method.no_wait:
         return
     streams = _streams(channel, name)

@@ -14,8 +14,8 @@ from leveret.errors import PreconditionFailed
 from leveret.limits import TX_BYTES_MAX
 from leveret.message import Message
 from leveret.names import Name
-from leveret.session.channel.channel import CONFIRM, REJECT, TX, Channel, TxPublish
-from leveret.session.channel.unacked import Unacked
+from leveret.session.channel.channel import REJECT, TX, Channel
+from leveret.session.channel.transaction import TxPublish
 from leveret.session.publish.immediate import hand_out
 from leveret.session.publish.route import give_back
 from leveret.session.publish.staged import ChannelCommit, settle_held
@@ -38,9 +38,7 @@ def handle_tx(channel: Channel, method: Method) -> bool:
     Raises: PreconditionFailed (406) for a confirming or a non-transactional channel.
     """
     if isinstance(method, TxSelect):
-        if channel.mode == CONFIRM:
-            raise PreconditionFailed("cannot switch from confirm to tx mode")
-        channel.mode = TX
+        channel.select_tx()
         channel.connection.send(channel.number, TxSelectOk())
         return True
     if not isinstance(method, TxCommit | TxRollback):
@@ -64,17 +62,18 @@ def _commit(channel: Channel) -> None:
     RabbitMQ, and the close is the only answer; AccessRefused (403) for what the user may not do any
     more, and nothing is done.
     """
-    if not channel.tx_judged:
-        for held in channel.tx_publishes:
+    transaction = channel.transaction
+    if not transaction.judged:
+        for held in transaction.publishes:
             _judge_again(channel, held)
     turn = channel.connection.turn
     journal = turn.journal
-    publishes = channel.tx_publishes
-    settles = channel.tx_settles
+    publishes = transaction.publishes
+    settles = transaction.settles
     turn.changes += 1
     dying = turn.dying
     turn.dying = []
-    channel.end_tx()
+    transaction.end()
     outcome: i64 = 0
     journal.begin_tx()
     for publish in publishes:
@@ -159,8 +158,5 @@ def _publish(channel: Channel, publish: TxPublish) -> i64:
 
 def _rollback(channel: Channel) -> None:
     """Drop the publishes; the settled deliveries are unacked again on this channel."""
-    returned: list[Unacked] = []
-    for settle in channel.tx_settles:
-        returned += settle.unacked
-    channel.unacked.restore(returned)
-    channel.abandon_tx()
+    channel.unacked.restore(channel.transaction.held_deliveries())
+    channel.transaction.abandon()

@@ -1,48 +1,83 @@
-"""What a connection still hears after a frame that could not be read: the peer's goodbye.
+"""How a connection closes: its connection.close, and the wait for the client's close-ok.
 
-Nothing that follows such a frame can be parsed for certain, but a connection.close-ok (or a close
-of the peer's own) is twelve known bytes, and with it the socket can be closed at once.
+After a frame that could not be read nothing that follows can be parsed for certain.  But a
+connection.close-ok (or a close of the client's own) is known by its bytes, and with it the socket
+can be closed at once: so `CloseScanner` looks for it in what comes.
 """
 
 from __future__ import annotations
 
 from typing import Final, final
 
-#: The frame of a connection.close-ok.
-_CLOSE_OK: Final = b"\x01\x00\x00\x00\x00\x00\x04\x00\x0a\x00\x33\xce"
+from mypy_extensions import i64
 
-#: The ids of connection.close at the start of its payload, and what begins its frame.
-_CLOSE: Final = b"\x00\x0a\x00\x32"
-_METHOD_ON_0: Final = b"\x01\x00\x00"
+from leveret.errors import AmqpError
+from leveret.session.connection_base import ConnectionBase
+from leveret.session.states import CLOSE_SENT
+from leveret.wire.closing import CLOSE_FOUND, NOTHING_FOUND, CloseScanner
+from leveret.wire.methods import ConnectionClose, ConnectionCloseOk, decode_method
 
-#: The longest payload of a connection.close: ids, code, a short string, ids.
-_CLOSE_BYTES_MAX: Final = 4 + 2 + 256 + 4
+#: How long a peer may take for its close-ok.
+CLOSE_OK_MS: Final = 10_000
 
-#: Kept between pieces: a whole frame of that.
-_TAIL_BYTES: Final = 8 + _CLOSE_BYTES_MAX
 
-NOTHING: Final = 0
-CLOSE_OK: Final = 1
-CLOSE: Final = 2
+def close_of(error: AmqpError) -> ConnectionClose:
+    """Return the connection.close that tells a client of an error."""
+    return ConnectionClose(error.code, error.short_text, error.class_id, error.method_id)
 
 
 @final
-class Listener:
-    """Looks for the goodbye in input that is not parsed, also when it comes in pieces."""
+class Closing:
+    """The closing handshake of one connection, begun by the broker."""
 
-    def __init__(self) -> None:
-        self._tail = b""
+    def __init__(self, connection: ConnectionBase) -> None:
+        self._connection = connection
+        #: When it began (monotonic ms).
+        self._begun_ms: i64 = 0
+        self._scanner = CloseScanner()
+        #: True after a frame that could not be read: input is only scanned.
+        self.scans = False
 
-    def hear(self, data: bytes) -> int:
-        """Return CLOSE_OK, CLOSE or NOTHING."""
-        tail = self._tail + data
-        self._tail = tail[-_TAIL_BYTES:]
-        if _CLOSE_OK in tail:
-            return CLOSE_OK
-        ids = tail.find(_CLOSE)
-        if ids >= 7 and tail[ids - 7 : ids - 4] == _METHOD_ON_0:
-            # Answered once it is whole: a peer that still sends would meet a closed socket.
-            size = int.from_bytes(tail[ids - 4 : ids], "big")
-            if size > _CLOSE_BYTES_MAX or len(tail) > ids + size:
-                return CLOSE
-        return NOTHING
+    def begin(self, close: ConnectionClose) -> None:
+        """Send a connection.close, and await the client's close-ok."""
+        connection = self._connection
+        connection.send(0, close)
+        connection.advance(CLOSE_SENT)
+        self._begun_ms = connection.now_ms
+
+    def take_close(self) -> None:
+        """Take the client's connection.close."""
+        self._connection.release()
+        self._connection.send(0, ConnectionCloseOk())
+        self._connection.finish()
+
+    def take_method(self, data: bytes, start: i64, end: i64) -> None:
+        """Take a method frame, of which only a close-ok and a close count."""
+        try:
+            method = decode_method(data, start, end)
+        except AmqpError:
+            return
+        if isinstance(method, ConnectionClose):
+            self._connection.send(0, ConnectionCloseOk())
+            self._connection.finish()
+        elif isinstance(method, ConnectionCloseOk):
+            self._connection.finish()
+
+    def stop_parsing(self) -> None:
+        """Parse nothing more: what cannot be read would be met again and again."""
+        self.scans = True
+        reader = self._connection.reader
+        self.scan(reader.data[reader.position :])
+
+    def scan(self, data: bytes) -> None:
+        """Look for the end of the closing handshake in input that is not parsed."""
+        found = self._scanner.scan(data)
+        if found == CLOSE_FOUND:
+            self._connection.send(0, ConnectionCloseOk())
+        if found != NOTHING_FOUND:
+            self._connection.finish()
+
+    def tick(self, now_ms: i64) -> None:
+        """Give up a peer that takes too long for its close-ok."""
+        if now_ms - self._begun_ms >= CLOSE_OK_MS:
+            self._connection.finish()

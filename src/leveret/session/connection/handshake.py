@@ -1,158 +1,268 @@
 """The opening of a connection: start, login, tune, open (AMQP 0-9-1 section 2.2.4).
 
+Argon2 is slow on purpose, so a login is an effect: the connection parses nothing until who judges
+has answered, and goes on from there.  A judge that answers at once does not hold it up.
+
 Source for what is refused and how: behaviours 1 to 6.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final, final
 
-from leveret.broker.node.access import Access
-from leveret.errors import AmqpError, CommandInvalid, NotAllowed, SyntaxFault
+from mypy_extensions import i64
+
+from leveret.errors import CommandInvalid, ConnectionForced, InternalError, NotAllowed
 from leveret.limits import FRAME_BYTES_MIN
-from leveret.session.connection.login import StartLogin, ask
-from leveret.session.states import OPEN, OPEN_NEXT, START_OK_NEXT, TUNE_OK_NEXT
+from leveret.session.admission import network_of
+from leveret.session.connection.closing import Closing
+from leveret.session.connection.heartbeat import Heartbeat
+from leveret.session.connection.sasl import MECHANISMS, credentials
+from leveret.session.connection_base import ConnectionBase
+from leveret.session.settings import Authenticator, Login
+from leveret.session.states import (
+    AWAITING_OPEN,
+    AWAITING_START_OK,
+    AWAITING_TUNE_OK,
+    HEADER_TAKEN,
+    LOGIN_ACCEPTED,
+    LOGIN_REFUSED,
+    REFUSING_LOGIN,
+    START_OK_TAKEN,
+    TUNE_OK_TAKEN,
+    VERIFYING_LOGIN,
+)
+from leveret.wire.method import Method
 from leveret.wire.methods import (
+    ConnectionClose,
     ConnectionOpen,
     ConnectionOpenOk,
     ConnectionStart,
     ConnectionStartOk,
+    ConnectionTune,
     ConnectionTuneOk,
 )
-from leveret.wire.tables import read_entries
 
-if TYPE_CHECKING:
-    from leveret.session.connection.connection import Connection
-    from leveret.wire.method import Method
-
-_MECHANISMS: Final = b"PLAIN AMQPLAIN"
+#: Why nobody looked at a password.
+TOO_MANY: Final = "too many logins wait for their passwords to be verified"
 
 
-def refused(mechanism: str) -> str:
-    """Return the one text for every refused login: it tells nothing of the reason."""
-    return (
-        f"ACCESS_REFUSED - Login was refused using authentication mechanism {mechanism}. "
-        "For details see the broker logfile."
-    )
+@final
+class Handshake:
+    """The opening of one connection, from the protocol header to connection.open-ok."""
 
+    def __init__(
+        self,
+        connection: ConnectionBase,
+        authenticator: Authenticator,
+        heartbeat: Heartbeat,
+        closing: Closing,
+    ) -> None:
+        self._connection = connection
+        self._authenticator = authenticator
+        self._heartbeat = heartbeat
+        self._closing = closing
+        self._begun_ms: i64 = connection.now_ms
+        self.mechanism = ""
+        self.client_properties: dict[str, object] = {}
+        #: When a login was refused, how long its answer waits, and what it is; None is silence.
+        self._refused_ms: i64 = 0
+        self._delay_ms: i64 = 0
+        self._refusal: ConnectionClose | None = None
 
-def start(connection: Connection) -> None:
-    """Answer the protocol header with connection.start."""
-    connection.send(
-        0,
-        ConnectionStart(0, 9, connection.settings.server_properties(), _MECHANISMS, b"en_US"),
-    )
-    connection.state = START_OK_NEXT
+    # -- the methods -------------------------------------------------------------------------------
 
+    def start(self) -> None:
+        """Answer the protocol header with connection.start."""
+        connection = self._connection
+        properties = connection.settings.server_properties()
+        connection.send(0, ConnectionStart(0, 9, properties, MECHANISMS, b"en_US"))
+        connection.advance(HEADER_TAKEN)
 
-def step(connection: Connection, method: Method) -> None:
-    """Take the next method of the handshake.
+    def step(self, method: Method) -> None:
+        """Take the next method of the handshake.
 
-    Raises: CommandInvalid (503) out of order; SyntaxFault (502), NotAllowed (530).
-    """
-    if connection.state == START_OK_NEXT and isinstance(method, ConnectionStartOk):
-        _start_ok(connection, method)
-    elif connection.state == TUNE_OK_NEXT and isinstance(method, ConnectionTuneOk):
-        _tune_ok(connection, method)
-    elif connection.state == OPEN_NEXT and isinstance(method, ConnectionOpen):
-        _open(connection, method)
-    else:
-        raise CommandInvalid(f"{method.NAME} before the connection is open")
+        Raises: CommandInvalid (503) out of order; SyntaxFault (502), NotAllowed (530).
+        """
+        state = self._connection.state
+        if state == AWAITING_START_OK and isinstance(method, ConnectionStartOk):
+            self._start_ok(method)
+        elif state == AWAITING_TUNE_OK and isinstance(method, ConnectionTuneOk):
+            self._tune_ok(method)
+        elif state == AWAITING_OPEN and isinstance(method, ConnectionOpen):
+            self._open(method)
+        else:
+            raise CommandInvalid(f"{method.NAME} before the connection is open")
 
+    def _start_ok(self, method: ConnectionStartOk) -> None:
+        """Have the login judged; the connection goes on at once or when the answer comes."""
+        connection = self._connection
+        self.client_properties = method.client_properties
+        connection.take_capabilities(method.client_properties)
+        user, password = credentials(method.mechanism, method.response)
+        self.mechanism = method.mechanism
+        connection.advance(START_OK_TAKEN)
+        if user in connection.settings.loopback_users and not connection.peer.loopback:
+            why = f"{method.mechanism} login refused: user '{user}' can only connect via localhost"
+            self._refuse(why, 1)
+            return
+        login = StartLogin(self, user, password, network_of(connection.peer.host))
+        self._authenticator.begin(login)
+        if login.answered:
+            self.judged(login)
+        else:
+            login.waiting = True
 
-def _start_ok(connection: Connection, method: ConnectionStartOk) -> None:
-    properties = method.client_properties
-    connection.client_properties = properties
-    capabilities = properties.get("capabilities")
-    tell = False
-    if isinstance(capabilities, dict):
-        connection.cancel_notify = capabilities.get("consumer_cancel_notify") is True
-        connection.known_notify = capabilities.get("leveret.already_taken") is True
-        connection.blocked_notify = capabilities.get("connection.blocked") is True
-        tell = capabilities.get("authentication_failure_close") is True
-    user, password = _credentials(method)
-    settings = connection.settings
-    connection.mechanism = method.mechanism
-    if user in settings.loopback_users and not connection.peer.loopback:
-        why = f"{method.mechanism} login refused: user '{user}' can only connect via localhost"
-        connection.refuse_login(why, tell)
-        return
-    ask(connection, StartLogin(connection, user, password, tell))
+    def _tune_ok(self, method: ConnectionTuneOk) -> None:
+        """Take the client's part of the tuning (behaviour 5); 0 asks for no limit."""
+        connection = self._connection
+        settings = connection.settings
+        frame_max = method.frame_max
+        most = int(settings.frame_bytes_max)
+        if frame_max != 0 and frame_max < FRAME_BYTES_MIN:
+            raise NotAllowed(
+                f"negotiated frame_max = {frame_max} is lower than the minimum allowed value "
+                f"({FRAME_BYTES_MIN})"
+            )
+        if most != 0 and (frame_max == 0 or frame_max > most):
+            raise NotAllowed(
+                f"negotiated frame_max = {frame_max} is higher than the maximum allowed value "
+                f"({most})"
+            )
+        channels = method.channel_max
+        allowed = int(settings.channels_max)
+        if allowed != 0 and (channels == 0 or channels > allowed):
+            raise NotAllowed(
+                f"negotiated channel_max = {channels} is higher than the maximum allowed value "
+                f"({allowed})"
+            )
+        connection.tune(frame_max, channels)
+        self._heartbeat.negotiated(method.heartbeat * 1000)
+        connection.advance(TUNE_OK_TAKEN)
 
+    def _open(self, method: ConnectionOpen) -> None:
+        """Enter a vhost.
 
-def _credentials(method: ConnectionStartOk) -> tuple[str, bytes]:
-    """Return user and password.
+        Raises: NotAllowed (530) where there is none of that name, or no way in; see `Broker.enter`.
+        """
+        connection = self._connection
+        name = method.virtual_host
+        if name not in connection.broker.vhosts:
+            # The client may not be told; who operates the broker is.
+            connection.log.append(("warning", f"user '{connection.user}': no vhost '{name}'"))
+        connection.enter(name)
+        connection.send(0, ConnectionOpenOk())
+        text = f"user '{connection.user}' authenticated and granted access to vhost "
+        connection.log.append(("info", f"{text}'{name}'"))
 
-    Raises: CommandInvalid (503) for a mechanism that is not offered; SyntaxFault (502).
-    """
-    response = method.response
-    if method.mechanism == "PLAIN":
-        fields = response.split(b"\x00")
-        if len(fields) != 3:
-            raise SyntaxFault("a PLAIN response is authzid, user and password, each after a zero")
-        if fields[0]:
-            raise SyntaxFault("a PLAIN response asks for another identity than its user's")
-        return _name(fields[1]), fields[2]
-    if method.mechanism == "AMQPLAIN":
-        try:
-            table = read_entries(response, 0, len(response))
-        except AmqpError:
-            raise SyntaxFault("an AMQPLAIN response is a table") from None
-        login = table.get("LOGIN")
-        password = table.get("PASSWORD")
-        if isinstance(password, str):
-            password = password.encode("utf-8")
-        if not isinstance(login, str) or not isinstance(password, bytes):
-            raise SyntaxFault("an AMQPLAIN response holds LOGIN and PASSWORD")
-        return login, password
-    raise CommandInvalid(f"unknown authentication mechanism '{method.mechanism}'")
+    # -- the login ---------------------------------------------------------------------------------
 
+    def is_verifying(self) -> bool:
+        """Tell whether the login is waited for; the connection may have been closed meanwhile."""
+        return self._connection.state == VERIFYING_LOGIN
 
-def _name(raw: bytes) -> str:
-    try:
-        return raw.decode("utf-8")
-    except UnicodeDecodeError:
-        raise SyntaxFault("a user name is UTF-8") from None
-
-
-def _tune_ok(connection: Connection, method: ConnectionTuneOk) -> None:
-    """Take the client's part of the tuning (behaviour 5); 0 asks for no limit."""
-    settings = connection.settings
-    frame_max = method.frame_max
-    most = int(settings.frame_bytes_max)
-    if frame_max != 0 and frame_max < FRAME_BYTES_MIN:
-        raise NotAllowed(
-            f"negotiated frame_max = {frame_max} is lower than the minimum allowed value "
-            f"({FRAME_BYTES_MIN})"
+    def judged(self, login: StartLogin) -> None:
+        """Tune the connection, or refuse it."""
+        connection = self._connection
+        user = login.user
+        if login.turned_away:
+            text = f"login turned away: user '{user}' - {TOO_MANY}"
+            error = ConnectionForced(f"{TOO_MANY}; try again later")
+            self._answer_late("warning", text, 1, ConnectionClose(error.code, error.short_text))
+            return
+        if not login.accepted:
+            why = f"login refused: user '{user}' - invalid credentials"
+            self._refuse(f"{self.mechanism} {why}", login.backoff)
+            return
+        connection.authenticated(user)
+        settings = connection.settings
+        # Known from here on: larger frames are its own risk, but the tune decides.
+        tune = ConnectionTune(
+            int(settings.channels_max),
+            int(settings.frame_bytes_max),
+            int(settings.heartbeat_seconds),
         )
-    if most != 0 and (frame_max == 0 or frame_max > most):
-        raise NotAllowed(
-            f"negotiated frame_max = {frame_max} is higher than the maximum allowed value ({most})"
+        connection.send(0, tune)
+        connection.advance(LOGIN_ACCEPTED)
+
+    def judged_late(self, login: StartLogin) -> None:
+        """The same in a turn in which the client sent nothing: parse on."""
+        if self.is_verifying():
+            self.judged(login)
+            self._connection.wake()
+            self._connection.run()
+
+    def broken(self, bug: Exception) -> None:
+        """End the connection for a fault of ours: nothing was changed."""
+        if self.is_verifying():
+            self._connection.log.append(("error", f"internal error: {bug!r}"))
+            self._connection.close(InternalError("the broker's log says more"))
+
+    def _refuse(self, text: str, backoff: int) -> None:
+        """End a login that failed: with a close where the client can take it, else in silence.
+
+        With a `backoff` of more than 1 either comes later, by so many times the usual delay.
+        """
+        # The one text for every refused login: it tells nothing of the reason.
+        said = (
+            f"ACCESS_REFUSED - Login was refused using authentication mechanism {self.mechanism}. "
+            "For details see the broker logfile."
         )
-    channels = method.channel_max
-    allowed = int(settings.channels_max)
-    if allowed != 0 and (channels == 0 or channels > allowed):
-        raise NotAllowed(
-            f"negotiated channel_max = {channels} is higher than the maximum allowed value "
-            f"({allowed})"
-        )
-    connection.tuned(frame_max, channels, method.heartbeat)
-    connection.state = OPEN_NEXT
+        # Who is told is told at once where it is his first failure; silence always costs time.
+        delays = backoff - 1 if self._connection.capabilities.failure_close else backoff
+        self._answer_late("error", text, delays, ConnectionClose(403, said))
+
+    def _answer_late(self, level: str, text: str, delays: int, close: ConnectionClose) -> None:
+        """Send a close to who can take it, else end in silence, after so many delays."""
+        connection = self._connection
+        connection.log.append((level, text))
+        connection.advance(LOGIN_REFUSED)
+        self._refused_ms = connection.now_ms
+        self._delay_ms = connection.settings.login_failure_delay_ms * delays
+        if connection.capabilities.failure_close:
+            self._refusal = close
+            if self._delay_ms == 0:
+                self._answer_refused()
+
+    def _answer_refused(self) -> None:
+        """Send the close of a refused login, or end in silence: the delay is over."""
+        if self._refusal is None:
+            self._connection.finish()
+        else:
+            self._closing.begin(self._refusal)
+
+    def tick(self, now_ms: i64) -> None:
+        """Look whether the delay of a refused login is over, or the handshake takes too long."""
+        connection = self._connection
+        if connection.state == REFUSING_LOGIN:
+            if now_ms - self._refused_ms >= self._delay_ms:
+                self._answer_refused()
+        elif now_ms - self._begun_ms >= connection.settings.handshake_ms:
+            connection.log.append(("warning", "handshake timeout"))
+            connection.finish()
 
 
-def _open(connection: Connection, method: ConnectionOpen) -> None:
-    """Enter a vhost.
+@final
+class StartLogin(Login):
+    """The login of connection.start-ok."""
 
-    Raises: NotAllowed (530) where there is none of that name, or no way in; see `Broker.enter`.
-    """
-    name = method.virtual_host
-    if name not in connection.broker.vhosts:
-        # The client may not be told; who operates the broker is.
-        connection.log.append(("warning", f"user '{connection.user}': no vhost '{name}'"))
-    connection.vhost = connection.broker.enter(connection, name)
-    connection.access = Access(connection.broker.users, connection.user, name)
-    connection.as_owner = connection.access.owner
-    connection.state = OPEN
-    connection.send(0, ConnectionOpenOk())
-    text = f"user '{connection.user}' authenticated and granted access to vhost "
-    connection.log.append(("info", f"{text}'{name}'"))
+    def __init__(self, handshake: Handshake, user: str, password: bytes, network: str) -> None:
+        super().__init__(user, password, network)
+        self._handshake = handshake
+        #: True once the connection waits for the answer.
+        self.waiting = False
+
+    def go_on(self) -> None:
+        """Judge, and parse on if the connection waited."""
+        if self.waiting:
+            self._handshake.judged_late(self)
+
+    def fail(self, bug: Exception) -> None:
+        """End the connection for a fault of ours."""
+        if not self.answered:
+            self.answered = True
+            self._handshake.broken(bug)
+
+    def wanted(self) -> bool:
+        """Tell whether the connection still waits; it may have been closed meanwhile."""
+        return self._handshake.is_verifying()

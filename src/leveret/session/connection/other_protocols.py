@@ -34,14 +34,14 @@ _MQTT5_REFUSED: Final = b"\x20\x03\x00\x84\x00"
 
 
 @final
-class Stranger:
+class SpokenProtocol:
     """What a peer speaks; `protocol` is empty where that is not known."""
 
     def __init__(self, protocol: str, start: bytes) -> None:
         self.protocol = protocol
         self._start = start
 
-    def told(self, http_port: int) -> str:
+    def log_line(self, http_port: int) -> str:
         """Return the line of the log; `http_port` is 0 where HTTP is not listened for."""
         if not self.protocol:
             return f"the peer does not speak AMQP 0-9-1; it began with {self._start[:8]!r}"
@@ -59,7 +59,7 @@ class Stranger:
         return PROTOCOL_HEADER
 
 
-def of(start: bytes) -> Stranger:
+def spoken_by(start: bytes) -> SpokenProtocol:
     """Return what a peer speaks that began with `start`, eight bytes or more."""
     protocol = ""
     if start.startswith(_HTTP):
@@ -72,7 +72,7 @@ def of(start: bytes) -> Stranger:
         protocol = "AMQP 1.0" if start[5:6] == b"\x01" else "another version of AMQP"
     elif start[:4] == b"AMQP":
         protocol = "another version of AMQP"
-    return Stranger(protocol, start[:16])
+    return SpokenProtocol(protocol, start[:16])
 
 
 def _http_place(http_port: int) -> str:

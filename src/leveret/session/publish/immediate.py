@@ -16,7 +16,8 @@ from mypy_extensions import i64
 from leveret.broker.queue.queue import Queue, is_reached
 from leveret.broker.vhost.vhost import KNOWN, RECORDED
 from leveret.message import Message
-from leveret.session.channel.channel import CONFIRM, TX, Channel, TxPublish
+from leveret.session.channel.channel import CONFIRM, TX, Channel
+from leveret.session.channel.transaction import TxPublish
 from leveret.session.publish.inspect import addressed, inspect
 from leveret.session.publish.route import (
     ALREADY_TAKEN,
@@ -55,14 +56,14 @@ def accept_immediate(
     if numbered:
         channel.vhost.check_publisher(properties, queues, connection.access.owner)
     route.exchange.published_in += 1
-    connection.published += 1
+    connection.count_published()
     if channel.mode == TX:
-        channel.hold(TxPublish(message, queues, route.mandatory, None, None, True))
+        channel.transaction.hold(TxPublish(message, queues, route.mandatory, None, None, True))
         connection.check_publisher(True)
         return
     outcome = hand_out(channel, message, queues, route.mandatory)
     if channel.mode == CONFIRM:
-        channel.count_publish(outcome)
+        channel.confirms.count(outcome)
     connection.check_publisher(outcome & RECORDED != 0)
 
 
@@ -84,6 +85,6 @@ def hand_out(channel: Channel, message: Message, queues: list[Queue], mandatory:
         give_back(channel, message)
     elif not taking:
         give_back(channel, message, NO_CONSUMERS, "NO_CONSUMERS")
-    elif mandatory and outcome & KNOWN and channel.connection.known_notify:
+    elif mandatory and outcome & KNOWN and channel.connection.capabilities.already_taken:
         give_back(channel, message, ALREADY_TAKEN, "ALREADY_TAKEN")
     return outcome

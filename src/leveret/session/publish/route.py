@@ -1,9 +1,4 @@
-"""Where a publish goes: what its arguments were resolved to, and what comes back of it.
-
-The arguments of a publish are the key of a memory of resolved routes, one per connection: the same
-exchange and routing key cost one look-up.  A declare, bind or delete anywhere in the vhost makes
-the remembered routes stale.
-"""
+"""Where a publish goes: what its arguments were resolved to, and what comes back of it."""
 
 from __future__ import annotations
 
@@ -21,16 +16,14 @@ from leveret.errors import (
     FrameError,
     NotImplementedFault,
     PreconditionFailed,
-    SyntaxFault,
 )
-from leveret.limits import ROUTES_CACHED_MAX
 from leveret.message import Address, Message
 from leveret.names import Name, check_new, cleaned, is_plain
 from leveret.routing.keys import check_strict_routing_key
 from leveret.session.channel.channel import Channel
 from leveret.session.publish.topic_access import check_reached
-from leveret.wire.frames import write_method
-from leveret.wire.methods import BasicReturn
+from leveret.wire.methods import BasicPublish, BasicReturn
+from leveret.wire.publish import PublishArguments
 
 #: What a mandatory message comes back with that no queue took (behaviour 24).
 NO_ROUTE: Final = 312
@@ -86,43 +79,44 @@ class Route:
         self.special = True
 
 
-def resolve(channel: Channel, arguments: bytes) -> Route:
-    """Resolve the arguments of a publish and remember the result."""
-    size: i64 = len(arguments)
-    exchange_end: i64 = 3 + arguments[2] if size > 2 else 0
-    if size < 5 or exchange_end + 2 > size:
-        raise SyntaxFault("the arguments of basic.publish end early", 60, 40)
-    key_end: i64 = exchange_end + 1 + arguments[exchange_end]
-    if key_end + 1 != size:
-        raise SyntaxFault("the arguments of basic.publish have the wrong length", 60, 40)
-    bits: i64 = arguments[key_end]
-    if bits & 2 and channel.connection.settings.compatible:
-        raise NotImplementedFault("immediate=true", 60, 40)
-    exchange_name = arguments[3:exchange_end]
-    routing_key = arguments[exchange_end + 1 : key_end]
-    try:
-        name = cleaned(exchange_name.decode("utf-8"))
-        key = routing_key.decode("utf-8")
-    except UnicodeDecodeError:
-        raise FrameError("a name is not UTF-8", 60, 40) from None
+def resolve(channel: Channel, raw: bytes) -> Route:
+    """Resolve the arguments of a publish.
+
+    Raises: SyntaxFault (502), FrameError (501) for a name that is not UTF-8; NotImplementedFault
+    (540) for `immediate` to RabbitMQ's clients; NotFound (404), AccessRefused (403) and
+    PreconditionFailed (406) as `writable`.
+    """
+    arguments = PublishArguments(raw)
+    if arguments.immediate and channel.connection.settings.compatible:
+        raise NotImplementedFault("immediate=true", BasicPublish.CLASS_ID, BasicPublish.METHOD_ID)
+    name, key = decoded(arguments.exchange, arguments.routing_key)
     exchange = writable(channel, name, key)
     routing = channel.vhost.route(exchange, key, b"")
     route = Route(
         exchange,
-        Address(exchange.name_bytes, routing_key),
+        Address(exchange.name_bytes, arguments.routing_key),
         key,
         routing.queues,
         routing.dynamic,
-        bits & 1 == 1,
+        arguments.mandatory,
         channel.vhost.revision,
     )
-    if bits & 2:
+    if arguments.immediate:
         route.make_immediate()
-    routes = channel.connection.routes
-    if len(routes) >= ROUTES_CACHED_MAX:
-        routes.clear()
-    routes[arguments] = route
     return route
+
+
+def decoded(exchange: bytes, routing_key: bytes) -> tuple[Name, str]:
+    """Return an exchange's name, cleaned, and a routing key.
+
+    Raises: FrameError (501) for one that is not UTF-8.
+    """
+    try:
+        return cleaned(exchange.decode("utf-8")), routing_key.decode("utf-8")
+    except UnicodeDecodeError:
+        raise FrameError(
+            "a name is not UTF-8", BasicPublish.CLASS_ID, BasicPublish.METHOD_ID
+        ) from None
 
 
 def writable(channel: Channel, name: Name, key: str) -> Exchange:
@@ -136,7 +130,11 @@ def writable(channel: Channel, name: Name, key: str) -> Exchange:
     access.write("exchange", name)
     exchange = vhost.exchange(name)
     if exchange.internal:
-        raise AccessRefused(f"cannot publish to internal {vhost.exchange_label(name)}", 60, 40)
+        raise AccessRefused(
+            f"cannot publish to internal {vhost.exchange_label(name)}",
+            BasicPublish.CLASS_ID,
+            BasicPublish.METHOD_ID,
+        )
     if vhost.strict_keys and exchange.has_patterns:
         check_strict_routing_key(key)
     if exchange.has_patterns:
@@ -192,7 +190,7 @@ def check_publisher(
 def unrefused(routing: Routing) -> list[Queue]:
     """Return where a message goes.  Raises: PreconditionFailed (406) where a header is refused."""
     if routing.refusal:
-        raise PreconditionFailed(routing.refusal, 60, 40)
+        raise PreconditionFailed(routing.refusal, BasicPublish.CLASS_ID, BasicPublish.METHOD_ID)
     return routing.queues
 
 
@@ -200,13 +198,12 @@ def give_back(
     channel: Channel, message: Message, code: int = NO_ROUTE, text: str = "NO_ROUTE"
 ) -> None:
     """Write a basic.return for a mandatory message that arrived nowhere."""
+    connection = channel.connection
     address = message.address
-    write_method(
-        channel.connection.out,
+    connection.send(
         channel.number,
         BasicReturn(
             code, text, address.exchange.decode("utf-8"), address.routing_key.decode("utf-8")
         ),
     )
-    channel.write_content(message.properties, message.body)
-    channel.connection.wake()
+    connection.output.write_content(channel.number, message.properties, message.body)

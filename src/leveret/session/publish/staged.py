@@ -20,15 +20,24 @@ from leveret.broker.staging.commit import Commit, read_command
 from leveret.broker.staging.sinks import GIVE_SINK
 from leveret.broker.values.permission import CONFIGURE
 from leveret.broker.vhost.vhost import DUPLICATE, RECORDED, REJECTED
-from leveret.errors import AccessRefused, AmqpError, FrameError, PreconditionFailed, SoftError
+from leveret.errors import AccessRefused, AmqpError, PreconditionFailed, SoftError
 from leveret.limits import SHORT_STRING_BYTES_MAX
 from leveret.message import Message
 from leveret.names import Name, cleaned
-from leveret.session.channel.channel import CONFIRM, TX, Channel, TxPublish
+from leveret.session.channel.channel import CONFIRM, TX, Channel
+from leveret.session.channel.transaction import TxPublish
 from leveret.session.publish.inspect import Inspected, addressed, inspect
-from leveret.session.publish.route import Route, check_copies, check_publisher, give_back, writable
+from leveret.session.publish.route import (
+    Route,
+    check_copies,
+    check_publisher,
+    decoded,
+    give_back,
+    writable,
+)
 from leveret.session.publish.topic_access import check_way
-from leveret.session.states import HALT_COMMIT, OPEN
+from leveret.session.states import OPEN
+from leveret.wire.methods import BasicPublish
 from leveret.wire.staged import read_staged
 
 #: How the names of Spark's staging queues begin, behind which the sink's comes.
@@ -65,7 +74,7 @@ def _stage(channel: Channel, route: Route, properties: bytes, body: bytes) -> No
         check_publisher(channel, route, judged.publisher, [], judged.properties)
         channel.vhost.check_publisher(judged.properties, route.queues, owner)
     route.exchange.published_in += 1
-    connection.published += 1
+    connection.count_published()
     # What is staged is kept whatever its delivery mode is; that counts when it goes on.
     message = Message(
         addressed(route.address, judged),
@@ -77,12 +86,12 @@ def _stage(channel: Channel, route: Route, properties: bytes, body: bytes) -> No
         judged.numbered,
     )
     if channel.mode == TX:
-        channel.hold(TxPublish(message, route.queues, route.mandatory, staging))
+        channel.transaction.hold(TxPublish(message, route.queues, route.mandatory, staging))
         connection.check_publisher(True)
         return
     outcome = channel.vhost.stage(message, staging, owner)
     if channel.mode == CONFIRM:
-        channel.count_publish(outcome)
+        channel.confirms.count(outcome)
     connection.check_publisher(outcome & RECORDED != 0)
 
 
@@ -92,11 +101,7 @@ def _check_destination(channel: Channel, properties: bytes, copies: list[str]) -
     Raises: NotFound (404), AccessRefused (403), PreconditionFailed (406).
     """
     staged = read_staged(properties)
-    try:
-        name = cleaned(staged.exchange.decode("utf-8"))
-        key = staged.routing_key.decode("utf-8")
-    except UnicodeDecodeError:
-        raise FrameError("a name is not UTF-8", 60, 40) from None
+    name, key = decoded(staged.exchange, staged.routing_key)
     exchange = writable(channel, name, key)
     if copies:
         check_copies(channel, exchange, key, copies, properties)
@@ -133,7 +138,7 @@ class ChannelCommit(Commit):
             check_way(channel, exchange, None)
         if channel.mode == TX:
             names = set(self.command.queues)
-            for publish in channel.tx_publishes:
+            for publish in channel.transaction.publishes:
                 if publish.staging is not None and publish.staging.queue.name in names:
                     raise PreconditionFailed(
                         f"invalid commit: messages to queue '{publish.staging.queue.name}' are in "
@@ -176,8 +181,7 @@ class ChannelCommit(Commit):
         """Settle it, or say why not, and let the connection go on."""
         channel = self.channel
         connection = channel.connection
-        channel.commit = None
-        connection.halted &= ~HALT_COMMIT
+        channel.commit_decided()
         if self.abandoned:
             self.unseal()
         else:
@@ -204,13 +208,13 @@ class ChannelCommit(Commit):
         channel = self.channel
         try:
             if channel.mode == TX:
-                channel.hold(TxPublish(self.message, [], self.mandatory, None, self))
+                channel.transaction.hold(TxPublish(self.message, [], self.mandatory, None, self))
                 return None
             outcome = self.settle()
         except AmqpError as error:
             return error
         if channel.mode == CONFIRM:
-            channel.count_publish(outcome)
+            channel.confirms.count(outcome)
         return None
 
     def _refuse_late(self, error: AmqpError) -> None:
@@ -220,8 +224,9 @@ class ChannelCommit(Commit):
             refuse(self.channel, self.message, self.mandatory, error)
             return
         if error.class_id == 0:
-            error.class_id, error.method_id = 60, 40
-        self.channel.connection.fail_channel(self.channel, error)
+            error.class_id = BasicPublish.CLASS_ID
+            error.method_id = BasicPublish.METHOD_ID
+        self.channel.connection.fail_channel(self.channel.number, error)
 
 
 def _commit(channel: Channel, message: Message, mandatory: bool) -> None:
@@ -232,13 +237,13 @@ def _commit(channel: Channel, message: Message, mandatory: bool) -> None:
         if not commit.is_known():
             commit.check()
     except SoftError as error:
-        channel.connection.published += 1
+        channel.connection.count_published()
         if channel.mode != CONFIRM:
             raise
         refuse(channel, message, mandatory, error)
         return
     # From here on its queues are sealed.
-    channel.connection.published += 1
+    channel.connection.count_published()
     if commit.is_known() or commit.begin():
         refusal = commit.finish()
         if refusal is not None:
@@ -248,8 +253,7 @@ def _commit(channel: Channel, message: Message, mandatory: bool) -> None:
             refuse(channel, message, mandatory, refusal)
         channel.connection.check_publisher(True)
         return
-    channel.commit = commit
-    channel.connection.halted |= HALT_COMMIT
+    channel.await_commit(commit)
 
 
 def refuse(channel: Channel, message: Message, mandatory: bool, error: SoftError) -> None:
@@ -258,7 +262,7 @@ def refuse(channel: Channel, message: Message, mandatory: bool, error: SoftError
     if mandatory:
         text = error.reply_text.encode("utf-8", "replace")[:SHORT_STRING_BYTES_MAX]
         give_back(channel, message, error.code, text.decode("utf-8", "ignore"))
-    channel.count_publish(REJECTED)
+    channel.confirms.count(REJECTED)
 
 
 def settle_held(channel: Channel, commit: Commit) -> i64:

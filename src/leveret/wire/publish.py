@@ -1,8 +1,10 @@
-"""The shape of a publish that lies whole in the input: where its parts begin and end.
+"""A publish in bytes: where its parts begin and end, and what its arguments say.
 
 A method frame, a header frame and at most one body frame, all of one channel, are recognised by
 looking at a dozen bytes.  What does not have exactly this shape is not judged here: the path frame
 by frame takes it or tells what is wrong with it.
+
+Source: AMQP 0-9-1, basic.publish, and section 4.2.6 for the frames of a content.
 """
 
 from __future__ import annotations
@@ -11,18 +13,21 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from leveret.errors import SyntaxFault
 from leveret.wire.buffer import read_i32_be, read_i64_be
-from leveret.wire.frames import FRAME_BODY, FRAME_END, FRAME_HEADER, FRAME_METHOD
+from leveret.wire.frames import (
+    CONTENT_HEAD_BYTES,
+    FRAME_BODY,
+    FRAME_END,
+    FRAME_HEAD_BYTES,
+    FRAME_HEADER,
+    FRAME_METHOD,
+)
+from leveret.wire.methods.basic import BasicPublish
+from leveret.wire.methods.ids import BASIC, BASIC_PUBLISH
 
-#: basic.publish, as the four bytes at the start of its payload read as one number.
-PUBLISH: Final = 60 << 16 | 40
-
-#: The bytes before a payload (type, channel, size), and those around it with the end octet.
-_HEAD: Final = 7
+#: The bytes around a payload: type, channel and size before it, the end octet behind it.
 _AROUND: Final = 8
-
-#: The fixed part of a content header: class, weight and body size.
-_HEADER_FIXED: Final = 12
 
 #: No publish is shorter: its three shortest frames without a body.
 _SHORTEST: Final = 32
@@ -52,31 +57,31 @@ class PublishShape:
         """Tell whether a whole publish lies at `position` of `data`, which is `size` long."""
         if size - position < _SHORTEST or data[position] != FRAME_METHOD:
             return False
-        if read_i32_be(data, position + _HEAD) != PUBLISH:
+        if read_i32_be(data, position + FRAME_HEAD_BYTES) != BASIC_PUBLISH:
             return False
         channel: i64 = data[position + 1] << 8 | data[position + 2]
         length: i64 = i64(read_i32_be(data, position + 3))
         header: i64 = position + _AROUND + length
         if length < 4 or length > self.payload_bytes_max:
             return False
-        if size - header < _AROUND + _HEADER_FIXED + 2 or data[header - 1] != FRAME_END:
+        if size - header < _AROUND + CONTENT_HEAD_BYTES + 2 or data[header - 1] != FRAME_END:
             return False
         header_length: i64 = i64(read_i32_be(data, header + 3))
         body: i64 = header + _AROUND + header_length
         if (
-            header_length < _HEADER_FIXED + 2
+            header_length < CONTENT_HEAD_BYTES + 2
             or header_length > self.payload_bytes_max
             or body > size
             or data[header] != FRAME_HEADER
             or (data[header + 1] << 8 | data[header + 2]) != channel
-            or read_i32_be(data, header + _HEAD) != 60 << 16
+            or read_i32_be(data, header + FRAME_HEAD_BYTES) != BASIC << 16
             or data[body - 1] != FRAME_END
         ):
             return False
         self.channel = channel
-        self.arguments = position + _HEAD + 4
+        self.arguments = position + FRAME_HEAD_BYTES + 4
         self.arguments_end = header - 1
-        self.properties = header + _HEAD + _HEADER_FIXED
+        self.properties = header + FRAME_HEAD_BYTES + CONTENT_HEAD_BYTES
         self.properties_end = body - 1
         return self._find_body(data, size, body, read_i64_be(data, header + 11))
 
@@ -98,7 +103,40 @@ class PublishShape:
             or data[after - 1] != FRAME_END
         ):
             return False
-        self.body = start + _HEAD
+        self.body = start + FRAME_HEAD_BYTES
         self.body_end = after - 1
         self.after = after
         return True
+
+
+#: The bits behind the routing key.
+_MANDATORY: Final = 1
+_IMMEDIATE: Final = 2
+
+
+@final
+class PublishArguments:
+    """The arguments of a basic.publish, decoded; names and keys are bytes as they came."""
+
+    def __init__(self, raw: bytes) -> None:
+        """Decode the bytes behind the method's ids.
+
+        Raises: SyntaxFault (502) for a length that does not fit.
+        """
+        size: i64 = len(raw)
+        # A reserved short comes first.
+        exchange_end: i64 = 3 + raw[2] if size > 2 else 0
+        if size < 5 or exchange_end + 2 > size:
+            raise _bad_arguments("the arguments of basic.publish end early")
+        key_end: i64 = exchange_end + 1 + raw[exchange_end]
+        if key_end + 1 != size:
+            raise _bad_arguments("the arguments of basic.publish have the wrong length")
+        bits: i64 = raw[key_end]
+        self.exchange: Final = raw[3:exchange_end]
+        self.routing_key: Final = raw[exchange_end + 1 : key_end]
+        self.mandatory: Final = bits & _MANDATORY != 0
+        self.immediate: Final = bits & _IMMEDIATE != 0
+
+
+def _bad_arguments(text: str) -> SyntaxFault:
+    return SyntaxFault(text, BasicPublish.CLASS_ID, BasicPublish.METHOD_ID)

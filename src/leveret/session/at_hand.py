@@ -1,0 +1,60 @@
+"""What a connection is handling: for the error that names it, and to know what it changed so far.
+
+Publishes that lie whole in the input follow each other without `begin`: they count by themselves
+(`publish`), and all that one of them changes comes after its count.
+"""
+
+from __future__ import annotations
+
+from typing import final
+
+from mypy_extensions import i64
+
+from leveret.broker.core.turn import Turn
+from leveret.wire.methods.ids import BASIC_PUBLISH
+
+
+@final
+class AtHand:
+    """The method or publish at hand, and how far things had come when it began."""
+
+    def __init__(self, turn: Turn) -> None:
+        self._turn = turn
+        #: The channel that an error of it ends; 0 for none.
+        self.channel: i64 = 0
+        #: Class and method id as they begin a payload; 0 for none.
+        self.ids: i64 = 0
+        self._published: i64 = 0
+        self._changes: i64 = 0
+        self._journal_bytes: i64 = 0
+
+    def begin(self, published: i64) -> None:
+        """Note how far things have come, after so many publishes: a frame is looked at next."""
+        turn = self._turn
+        self.channel = 0
+        self.ids = 0
+        self._published = published
+        self._changes = turn.changes
+        self._journal_bytes = turn.journal.unsynced_bytes
+
+    def publish(self, channel: i64, published: i64) -> None:
+        """Note that a publish follows so many of them."""
+        self.channel = channel
+        self.ids = BASIC_PUBLISH
+        self._published = published
+
+    def method(self, channel: i64, ids: i64) -> None:
+        """Note which method it is."""
+        self.channel = channel
+        self.ids = ids
+
+    def changed(self, published: i64) -> bool:
+        """Tell whether it began to change what others see, or wrote to the journal."""
+        if published != self._published:
+            return True
+        if self.ids == BASIC_PUBLISH:
+            return False
+        turn = self._turn
+        if turn.changes != self._changes or turn.journal.in_tx:
+            return True
+        return turn.journal.unsynced_bytes != self._journal_bytes

@@ -1,0 +1,117 @@
+"""The channels of one connection: opening them, forgetting them, and what concerns all of them."""
+
+from __future__ import annotations
+
+from typing import final
+
+from mypy_extensions import i64
+
+from leveret.broker.values.permission import READ
+from leveret.broker.vhost.replies import is_reply_name
+from leveret.errors import NotAllowed
+from leveret.session.channel.channel import Channel
+from leveret.session.channel.confirms import ConfirmBatch
+from leveret.session.channel.consumer_timeout import timed_out
+from leveret.session.connection_base import ConnectionBase
+from leveret.session.states import HALT_SYNC
+
+
+@final
+class Channels:
+    """The channels of one connection that are open, or that the client has yet to see closed."""
+
+    def __init__(self, connection: ConnectionBase) -> None:
+        self._connection = connection
+        self._batch = ConfirmBatch()
+        self.by_number: dict[i64, Channel] = {}
+        #: The channel of the last publish, while it is there.
+        self.recent: Channel | None = None
+
+    def open(self, number: i64) -> None:
+        """Open a channel whose number is free.
+
+        Raises: NotAllowed (530) when as many are open as were negotiated (behaviour 12), or as the
+        user may have.
+        """
+        connection = self._connection
+        if len(self.by_number) >= connection.channels_max:
+            raise NotAllowed(
+                f"number of channels opened ({len(self.by_number)}) has reached the negotiated "
+                f"channel_max ({connection.channels_max})"
+            )
+        connection.broker.check_channel(connection)
+        vhost = connection.vhost
+        assert vhost is not None
+        self.by_number[number] = Channel(connection, number, vhost, self._batch)
+
+    def forget(self, channel: Channel) -> None:
+        """Let the number of a channel be used again."""
+        del self.by_number[channel.number]
+        if self.recent is channel:
+            self.recent = None
+
+    def close(self) -> None:
+        """Close all of them, because the connection ends."""
+        channels = list(self.by_number.values())
+        self.by_number.clear()
+        self.recent = None
+        for channel in channels:
+            if not channel.closing:
+                channel.close()
+
+    # -- confirms ----------------------------------------------------------------------------------
+
+    def write_confirms(self) -> None:
+        """Tell the publishers what was settled in this batch."""
+        if self._batch.listed:
+            self._batch.write()
+            self._connection.wake()
+
+    def unsynced_group(self) -> i64:
+        """Return a group that publishes still wait for; 0 when there is none."""
+        for channel in self.by_number.values():
+            group = channel.confirms.waiting_group()
+            if group > 0:
+                return group
+        return 0
+
+    # -- consumers ---------------------------------------------------------------------------------
+
+    def resume_deliveries(self) -> None:
+        """Have the queues of all consumers look again: the peer reads."""
+        for channel in self.by_number.values():
+            for consumer in channel.consumers.values():
+                consumer.queue.mark()
+
+    def access_changed(self) -> None:
+        """End consumers of what the user may not read any more (behaviour 74).
+
+        What they hold unacked stays unacked, as after a cancel by the client.  What a transaction
+        holds is judged once more when it is committed.
+        """
+        access = self._connection.access
+        for channel in self.by_number.values():
+            channel.transaction.access_changed()
+            for consumer in list(channel.consumers.values()):
+                for name in consumer.queue.names():
+                    if not is_reply_name(name) and not access.allows(READ, name):
+                        channel.cancelled(consumer)
+                        channel.vhost.unsubscribe(consumer)
+                        break
+
+    def check_consumer_timeouts(self, now_ms: i64) -> None:
+        """Close the channels that hold a delivery for too long (monotonic ms)."""
+        connection = self._connection
+        default = connection.settings.consumer_timeout_ms
+        shortest: i64 = connection.turn.consumer_timeout_ms_min
+        if shortest == 0 or 0 < default < shortest:
+            shortest = default
+        if shortest == 0 or connection.halted & HALT_SYNC:
+            # A reply that waits for a sync belongs to a channel, which must be there still.
+            return
+        for channel in list(self.by_number.values()):
+            if not channel.closing:
+                newest = channel.delivery_tag
+                timeout = channel.consumer_timeout.exceeded(newest, now_ms, default, shortest)
+                if timeout > 0:
+                    connection.fail_channel(channel.number, timed_out(channel.number, timeout))

@@ -1,0 +1,154 @@
+"""The confirms of a channel: which publishes are settled, and what was told of them.
+
+A publish that a journal record holds is settled when the record's group is synced, one that needs
+no record at once.  Confirms leave in the order of the publishes.
+
+Invariants: `confirmed <= settled <= published`; a confirm is written only for what is settled.
+"""
+
+from __future__ import annotations
+
+from typing import final
+
+from mypy_extensions import i64
+
+from leveret.broker.core.turn import SyncWaiter
+from leveret.broker.vhost.vhost import DUPLICATE, RECORDED, REJECTED
+from leveret.session.connection_base import ConnectionBase
+from leveret.wire.frames import write_method
+from leveret.wire.methods import BasicAck, BasicNack
+
+
+@final
+class ConfirmBatch:
+    """The channels of a connection that have confirms to write at the end of the batch."""
+
+    def __init__(self) -> None:
+        self.listed: list[Confirms] = []
+
+    def write(self) -> None:
+        """Write them."""
+        for confirms in self.listed:
+            confirms.write()
+        self.listed = []
+
+
+@final
+class Confirms(SyncWaiter):
+    """The confirms of one channel."""
+
+    def __init__(self, connection: ConnectionBase, number: i64, batch: ConfirmBatch) -> None:
+        super().__init__()
+        self._connection = connection
+        self._turn = connection.turn
+        self._number: i64 = number
+        self._batch = batch
+        self._listed = False
+        self._ended = False
+        self._published: i64 = 0
+        self._settled: i64 = 0
+        self._confirmed: i64 = 0
+        #: Publishes that wait for a sync: (group, last publish of it), in order.
+        self._unsynced: list[tuple[i64, i64]] = []
+        #: Publishes that a queue refused and nobody was told of: (first, last), in order.
+        self._refused: list[tuple[i64, i64]] = []
+
+    def count(self, outcome: i64) -> None:
+        """Count a publish; a recorded one waits for its sync.
+
+        `outcome` is what `Vhost.publish` returned.
+        """
+        number: i64 = self._published + 1
+        self._published = number
+        if outcome & REJECTED:
+            self._refuse(number)
+        unsynced = self._unsynced
+        group = self._group_of(outcome)
+        if group > 0:
+            if not unsynced:
+                unsynced.append((group, number))
+                self._turn.wait(self, group)
+            elif unsynced[-1][0] == group:
+                unsynced[-1] = (group, number)
+            else:
+                unsynced.append((group, number))
+        elif unsynced:
+            # Confirms go out in order: this one follows those that wait.
+            unsynced[-1] = (unsynced[-1][0], number)
+        else:
+            self._settled = number
+            if not self._listed:
+                self._listed = True
+                self._batch.listed.append(self)
+
+    def _group_of(self, outcome: i64) -> i64:
+        """Return the group that holds a publish, or what it is a duplicate of; 0 for none."""
+        journal = self._turn.journal
+        if outcome & RECORDED:
+            return journal.group
+        if outcome & DUPLICATE:
+            group = journal.group if journal.has_records() else journal.group - 1
+            return group if group > journal.durable_group else 0
+        return 0
+
+    def _refuse(self, number: i64) -> None:
+        """Note that a queue refused the newest publish: its confirm is a basic.nack."""
+        refused = self._refused
+        if refused and refused[-1][1] == number - 1:
+            refused[-1] = (refused[-1][0], number)
+        else:
+            refused.append((number, number))
+
+    def waiting_group(self) -> i64:
+        """Return the group that the newest publish waits for; 0 for none."""
+        unsynced = self._unsynced
+        return unsynced[-1][0] if unsynced else 0
+
+    def synced(self, group: i64) -> None:
+        """Settle what the synced groups hold and write the confirm."""
+        unsynced = self._unsynced
+        done: i64 = 0
+        size: i64 = len(unsynced)
+        while done < size and unsynced[done][0] <= group:
+            self._settled = unsynced[done][1]
+            done += 1
+        del unsynced[:done]
+        if unsynced:
+            self._turn.wait(self, unsynced[0][0])
+        self.write()
+        self._connection.wake()
+
+    def write(self) -> None:
+        """Tell what became of all publishes that were settled since the last time."""
+        self._listed = False
+        if self._ended:
+            return
+        while self._refused and self._refused[0][0] <= self._settled:
+            first, last = self._refused[0]
+            self._confirm(first - 1, False)
+            if last > self._settled:
+                self._refused[0] = (self._settled + 1, last)
+                last = self._settled
+            else:
+                del self._refused[0]
+            self._confirm(last, True)
+        self._confirm(self._settled, False)
+
+    def _confirm(self, last: i64, refused: bool) -> None:
+        """Write one basic.ack, or nack, for the publishes up to `last` that have none yet.
+
+        In order, so that `multiple` never stands for one of the other kind.
+        """
+        size: i64 = last - self._confirmed
+        if size <= 0:
+            return
+        self._confirmed = last
+        tag = int(last)
+        method = BasicNack(tag, size > 1, True) if refused else BasicAck(tag, size > 1)
+        write_method(self._connection.output.writer, self._number, method)
+
+    def end(self) -> None:
+        """Write none any more: the channel ended."""
+        self._ended = True
+        self._unsynced = []
+        self._refused = []

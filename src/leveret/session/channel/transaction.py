@@ -1,0 +1,111 @@
+"""What a transactional channel holds until its transaction is committed or rolled back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+from mypy_extensions import i64
+
+from leveret.errors import PreconditionFailed
+from leveret.limits import TX_BYTES_MAX, TX_MESSAGES_MAX
+from leveret.session.connection_base import ConnectionBase
+
+if TYPE_CHECKING:
+    from leveret.broker.queue.queue import Queue
+    from leveret.broker.staging.commit import Commit
+    from leveret.broker.staging.staging import Staging
+    from leveret.message import Message
+    from leveret.session.channel.unacked import Unacked
+
+
+@final
+class TxPublish:
+    """A publish that waits for its transaction's commit; one to a staging queue, or a commit."""
+
+    def __init__(
+        self,
+        message: Message,
+        queues: list[Queue],
+        mandatory: bool,
+        staging: Staging | None = None,
+        commit: Commit | None = None,
+        immediate: bool = False,
+    ) -> None:
+        self.message = message
+        self.queues = queues
+        self.mandatory = mandatory
+        self.staging = staging
+        self.commit = commit
+        self.immediate = immediate
+
+
+@final
+class TxSettle:
+    """An ack, nack or reject that waits for its transaction's commit."""
+
+    def __init__(self, unacked: list[Unacked], outcome: i64) -> None:
+        self.unacked = unacked
+        #: ACK, REQUEUE, REJECT or RETRY.
+        self.outcome: i64 = outcome
+
+
+@final
+class Transaction:
+    """The open transaction of one channel; the next one begins where it ends."""
+
+    def __init__(self, connection: ConnectionBase) -> None:
+        self._connection = connection
+        self.publishes: list[TxPublish] = []
+        self.settles: list[TxSettle] = []
+        #: False when the user's rights changed since something of it was allowed.
+        self.judged = True
+        self._bytes: i64 = 0
+        #: Of the largest message among them.
+        self._largest: i64 = 0
+
+    def hold(self, publish: TxPublish) -> None:
+        """Keep a publish for the commit.
+
+        Raises: PreconditionFailed (406) for too many; ResourceFault (506) as
+        `ConnectionBase.assemble`.
+        """
+        size: i64 = publish.message.size
+        self._bytes += size
+        self._largest = max(self._largest, size)
+        self._connection.assemble(size)
+        over = self._bytes - self._largest > TX_BYTES_MAX
+        if over or len(self.publishes) >= TX_MESSAGES_MAX:
+            raise PreconditionFailed(
+                f"a transaction holds at most {TX_MESSAGES_MAX} messages, and {TX_BYTES_MAX} bytes "
+                "beside its largest message"
+            )
+        self.publishes.append(publish)
+
+    def hold_settle(self, settled: list[Unacked], outcome: i64) -> None:
+        """Keep an ack, nack or reject for the commit."""
+        self.settles.append(TxSettle(settled, outcome))
+
+    def access_changed(self) -> None:
+        """Hear that the user's rights changed: what is held is judged once more at the commit."""
+        self.judged = not self.publishes
+
+    def held_deliveries(self) -> list[Unacked]:
+        """Return the deliveries that it settles."""
+        return [unacked for settle in self.settles for unacked in settle.unacked]
+
+    def abandon(self) -> None:
+        """Start an empty transaction; what was to be committed is not."""
+        self._connection.turn.changes += 1
+        for publish in self.publishes:
+            if publish.commit is not None:
+                publish.commit.unseal()
+        self.end()
+
+    def end(self) -> None:
+        """Start an empty transaction."""
+        self._connection.count_assembling(-self._bytes)
+        self.publishes = []
+        self.settles = []
+        self.judged = True
+        self._bytes = 0
+        self._largest = 0

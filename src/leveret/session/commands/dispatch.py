@@ -1,0 +1,40 @@
+"""Which file of `commands` does a method: the one of its class."""
+
+from __future__ import annotations
+
+from mypy_extensions import i64
+
+from leveret.errors import CommandInvalid
+from leveret.session.channel.channel import Channel
+from leveret.session.commands.basic import handle_basic
+from leveret.session.commands.channel import handle_access, handle_channel
+from leveret.session.commands.confirm import handle_confirm
+from leveret.session.commands.exchange import handle_exchange
+from leveret.session.commands.queue import handle_queue
+from leveret.session.commands.tx import handle_tx
+from leveret.wire.method import Method
+from leveret.wire.methods.ids import ACCESS, BASIC, CHANNEL, CONFIRM, EXCHANGE, QUEUE, TX
+
+
+def handle(channel: Channel, class_id: i64, method: Method) -> None:
+    """Do what `method`, of the class with that id, asks for on an open channel.
+
+    Raises: CommandInvalid (503) for a method that a client does not send there.
+    """
+    done = False
+    if class_id == BASIC:
+        done = handle_basic(channel, method)
+    elif class_id == QUEUE:
+        done = handle_queue(channel, method)
+    elif class_id == EXCHANGE:
+        done = handle_exchange(channel, method)
+    elif class_id == CONFIRM:
+        done = handle_confirm(channel, method)
+    elif class_id == TX:
+        done = handle_tx(channel, method)
+    elif class_id == CHANNEL:
+        done = handle_channel(channel, method)
+    elif class_id == ACCESS:
+        done = handle_access(channel, method)
+    if not done:
+        raise CommandInvalid(f"{method.NAME} is not a client's method on an open channel")

@@ -1,0 +1,190 @@
+"""What a frame means in the state in which it comes: to the connection, or to a channel.
+
+Publishes that lie whole in the input do not come here (`Publisher.take_whole`).
+
+Source: AMQP 0-9-1 sections 2.2.4, 2.3.5 and 4.2; behaviours 9 to 15.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+from mypy_extensions import i64
+
+from leveret.errors import ChannelFault, SoftError, UnexpectedFrame
+from leveret.session.channel.channel import Channel
+from leveret.session.channel.channels import Channels
+from leveret.session.channel.content import NO_CONTENT
+from leveret.session.commands.dispatch import handle
+from leveret.session.connection.closing import Closing
+from leveret.session.connection.handshake import Handshake
+from leveret.session.connection_base import ConnectionBase
+from leveret.session.publish.publisher import Publisher
+from leveret.session.states import CLOSING, OPEN
+from leveret.wire.buffer import read_i32_be
+from leveret.wire.frames import FRAME_BODY, FRAME_HEADER, FRAME_HEARTBEAT, FRAME_METHOD
+from leveret.wire.methods import (
+    ChannelClose,
+    ChannelCloseOk,
+    ChannelOpen,
+    ChannelOpenOk,
+    ConnectionClose,
+    ConnectionUpdateSecret,
+    ConnectionUpdateSecretOk,
+    decode_method,
+)
+from leveret.wire.methods.ids import BASIC_PUBLISH, CHANNEL_CLOSE, CHANNEL_CLOSE_OK
+
+if TYPE_CHECKING:
+    from leveret.wire.method import Method
+
+
+@final
+class FrameInput:
+    """What takes the frames of one connection; their payloads lie in its reader's data."""
+
+    def __init__(
+        self,
+        connection: ConnectionBase,
+        channels: Channels,
+        publisher: Publisher,
+        handshake: Handshake,
+        closing: Closing,
+    ) -> None:
+        self._connection = connection
+        self._at_hand = connection.at_hand
+        self._reader = connection.reader
+        self._channels = channels
+        self._publisher = publisher
+        self._handshake = handshake
+        self._closing = closing
+
+    def take(self, kind: i64, number: i64, start: i64, end: i64) -> None:
+        """Take one frame.  Raises: AmqpError for one that is not legal there."""
+        if kind == FRAME_HEARTBEAT:
+            if number != 0:
+                raise UnexpectedFrame("a heartbeat on a channel")
+            return
+        state = self._connection.state
+        if state == CLOSING:
+            if kind == FRAME_METHOD:
+                self._closing.take_method(self._reader.data, start, end)
+            return
+        if number == 0:
+            if kind != FRAME_METHOD:
+                raise UnexpectedFrame("content on channel 0")
+            self._connection_method(self._method_without_channel(start, end))
+            return
+        if state != OPEN:
+            raise UnexpectedFrame("a channel before the connection is open")
+        channel = self._channels.by_number.get(number)
+        if channel is None:
+            self._first_frame(kind, number, start, end)
+        elif channel.closing:
+            self._closing_channel(channel, kind, start, end)
+        elif kind == FRAME_METHOD:
+            self._channel_method(channel, start, end)
+        else:
+            self._content_frame(channel, kind, start, end)
+
+    # -- the connection's own ----------------------------------------------------------------------
+
+    def _method_without_channel(self, start: i64, end: i64) -> Method:
+        """Return a method on channel 0, or on one that is not open: it names nothing there.
+
+        Raises: ChannelFault (504) for one that does, and names what cannot be.
+        """
+        data = self._reader.data
+        try:
+            method = decode_method(data, start, end)
+        except SoftError as error:
+            text = "a method of another class than connection on a channel that is not open"
+            raise ChannelFault(text, error.class_id, error.method_id) from None
+        self._at_hand.method(0, i64(read_i32_be(data, start)))
+        return method
+
+    def _connection_method(self, method: Method) -> None:
+        connection = self._connection
+        if isinstance(method, ConnectionClose):
+            self._channels.write_confirms()
+            self._closing.take_close()
+        elif connection.state < OPEN:
+            self._handshake.step(method)
+        elif isinstance(method, ConnectionUpdateSecret):
+            # Whatever the new secret is (behaviour 14), as in RabbitMQ for users of its own
+            # database: nobody's login expires here, so that there is nothing to prolong.  It is
+            # neither compared nor kept, and the password stays.  What the user may do is asked
+            # anew; a user that was deleted has no connection any more.
+            connection.send(0, ConnectionUpdateSecretOk())
+            connection.access_changed()
+        else:
+            raise ChannelFault(f"{method.NAME} on channel 0 of an open connection")
+
+    # -- channels ----------------------------------------------------------------------------------
+
+    def _first_frame(self, kind: i64, number: i64, start: i64, end: i64) -> None:
+        """Take the first frame of a channel, which must open it (behaviours 11 and 12).
+
+        Raises: ChannelFault (504) for anything else; NotAllowed (530) as `Channels.open`.
+        """
+        if kind != FRAME_METHOD:
+            raise ChannelFault("expected 'channel.open'")
+        method = self._method_without_channel(start, end)
+        if isinstance(method, ChannelCloseOk):
+            # Answers a close that crossed the client's own.
+            return
+        if not isinstance(method, ChannelOpen):
+            raise ChannelFault("expected 'channel.open'")
+        self._channels.open(number)
+        self._connection.send(number, ChannelOpenOk())
+
+    def _closing_channel(self, channel: Channel, kind: i64, start: i64, end: i64) -> None:
+        """Drop what comes for a channel that we closed, until the client agrees (behaviour 15)."""
+        if kind != FRAME_METHOD or end - start < 4:
+            return
+        ids = read_i32_be(self._reader.data, start)
+        if ids == CHANNEL_CLOSE_OK:
+            self._channels.forget(channel)
+        elif ids == CHANNEL_CLOSE:
+            # The client closed at the same time: its close is answered, ours still waits.
+            self._connection.send(channel.number, ChannelCloseOk())
+
+    def _channel_method(self, channel: Channel, start: i64, end: i64) -> None:
+        connection = self._connection
+        data = self._reader.data
+        if channel.content.state != NO_CONTENT:
+            self._at_hand.publish(channel.number, connection.published)
+            raise UnexpectedFrame("a method in the middle of content")
+        ids: i64 = i64(read_i32_be(data, start)) if end - start >= 4 else 0
+        if ids == BASIC_PUBLISH:
+            self._at_hand.publish(channel.number, connection.published)
+            channel.content.begin(data[start + 4 : end])
+            return
+        # A name that cannot be is a fault of the channel; it is found when the method is read.
+        self._at_hand.method(channel.number, 0)
+        method = decode_method(data, start, end)
+        self._at_hand.method(channel.number, ids)
+        if isinstance(method, ChannelClose):
+            # What is settled is told before the close-ok: nothing may follow it on this number.
+            channel.confirms.write()
+            channel.close()
+            self._channels.forget(channel)
+            connection.send(channel.number, ChannelCloseOk())
+            return
+        turn = connection.turn
+        turn.reply_group = 0
+        if turn.has_letters():
+            # What died earlier in this batch has arrived by now, as far as a method can see.
+            turn.bury()
+        handle(channel, ids >> 16, method)
+
+    def _content_frame(self, channel: Channel, kind: i64, start: i64, end: i64) -> None:
+        """Take a content header or body frame, and the publish that it ends."""
+        self._at_hand.publish(channel.number, self._connection.published)
+        whole = False
+        if kind == FRAME_HEADER:
+            whole = channel.content.take_header(self._reader.data, start, end)
+        elif kind == FRAME_BODY:
+            whole = channel.content.take_body(self._reader.data, start, end)
+        if whole:
+            self._publisher.take_content(channel)

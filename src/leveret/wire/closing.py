@@ -1,0 +1,57 @@
+"""The end of a closing handshake in bytes that cannot be parsed: a close-ok, or a close."""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from leveret.wire.buffer import BytesWriter
+from leveret.wire.frames import FRAME_HEAD_BYTES, write_method
+from leveret.wire.method import Method, payload
+from leveret.wire.methods.connection import ConnectionClose, ConnectionCloseOk
+
+NOTHING_FOUND: Final = 0
+CLOSE_OK_FOUND: Final = 1
+CLOSE_FOUND: Final = 2
+
+
+def _frame(method: Method) -> bytes:
+    """Return the frame of a method on channel 0."""
+    w = BytesWriter()
+    write_method(w, 0, method)
+    return w.getvalue()
+
+
+#: The frame of a connection.close-ok, and the ids that begin a connection.close's payload.
+_CLOSE_OK: Final = _frame(ConnectionCloseOk())
+_CLOSE_IDS: Final = payload(ConnectionClose())[:4]
+
+#: How a method frame on channel 0 begins.
+_METHOD_ON_0: Final = b"\x01\x00\x00"
+
+#: The longest payload of a connection.close: ids, code, a short string, ids.
+_CLOSE_BYTES_MAX: Final = 4 + 2 + 256 + 4
+
+#: Kept between pieces: a whole frame of that.
+_TAIL_BYTES: Final = 8 + _CLOSE_BYTES_MAX
+
+
+@final
+class CloseScanner:
+    """Looks for the frame of either method on channel 0, also when it comes in pieces."""
+
+    def __init__(self) -> None:
+        self._tail = b""
+
+    def scan(self, data: bytes) -> int:
+        """Return CLOSE_OK_FOUND, CLOSE_FOUND or NOTHING_FOUND."""
+        tail = self._tail + data
+        self._tail = tail[-_TAIL_BYTES:]
+        if _CLOSE_OK in tail:
+            return CLOSE_OK_FOUND
+        ids = tail.find(_CLOSE_IDS)
+        if ids >= FRAME_HEAD_BYTES and tail[ids - 7 : ids - 4] == _METHOD_ON_0:
+            # Answered once it is whole: a peer that still sends would meet a closed socket.
+            size = int.from_bytes(tail[ids - 4 : ids], "big")
+            if size > _CLOSE_BYTES_MAX or len(tail) > ids + size:
+                return CLOSE_FOUND
+        return NOTHING_FOUND

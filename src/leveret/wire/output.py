@@ -1,0 +1,126 @@
+"""The frames of one connection that wait to be sent, in the order in which they were written.
+
+Short payloads are copied into a buffer.  A long body is not: it lies as it is between two buffers.
+
+Invariant: `take` gives all that was written before it, once; `parts_bytes` is the size of what lies
+outside of `writer`.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from mypy_extensions import i16, i32, i64
+
+from leveret.limits import BODY_APART_BYTES
+from leveret.wire.buffer import BytesWriter, write_i16_be, write_i32_be, write_i64_be
+from leveret.wire.frames import (
+    CONTENT_HEAD_BYTES,
+    FRAME_BODY,
+    FRAME_END,
+    FRAME_HEADER,
+    FRAME_METHOD,
+)
+from leveret.wire.methods.ids import BASIC, BASIC_DELIVER
+
+#: The size of the fields of basic.deliver behind its consumer tag: delivery tag and redelivered.
+_DELIVER_FIXED: Final = 9
+
+
+def deliver_prefix(consumer_tag: str) -> bytes:
+    """Return the start of every basic.deliver to a consumer: its ids and the consumer tag."""
+    raw = consumer_tag.encode("utf-8")
+    w = BytesWriter()
+    write_i32_be(w, i32(BASIC_DELIVER))
+    w.append(len(raw))
+    w.write(raw)
+    return w.getvalue()
+
+
+@final
+class FrameOutput:
+    """What waits to be sent; `body_bytes_max` is the longest payload of a body frame."""
+
+    def __init__(self, body_bytes_max: i64) -> None:
+        self.body_bytes_max: i64 = body_bytes_max
+        self.writer = BytesWriter()
+        #: How many bytes the parts before `writer` hold.
+        self.parts_bytes: i64 = 0
+        self._parts: list[bytes | memoryview] = []
+
+    def write_delivery(
+        self,
+        channel: i64,
+        prefix: bytes,
+        tag: i64,
+        redelivered: bool,
+        address: bytes,
+        properties: bytes,
+        body: bytes,
+    ) -> None:
+        """Write a basic.deliver and its content.
+
+        `prefix` is what `deliver_prefix` made; `address` is the exchange and the routing key, each
+        as a short string.
+        """
+        w = self.writer
+        w.append(FRAME_METHOD)
+        write_i16_be(w, i16(channel))
+        write_i32_be(w, i32(len(prefix) + len(address) + _DELIVER_FIXED))
+        w.write(prefix)
+        write_i64_be(w, tag)
+        w.append(1 if redelivered else 0)
+        w.write(address)
+        w.append(FRAME_END)
+        self.write_content(channel, properties, body)
+
+    def write_content(self, channel: i64, properties: bytes, body: bytes) -> None:
+        """Write the header frame and the body frames of a message of class basic."""
+        w = self.writer
+        size: i64 = len(body)
+        w.append(FRAME_HEADER)
+        write_i16_be(w, i16(channel))
+        write_i32_be(w, i32(len(properties) + CONTENT_HEAD_BYTES))
+        write_i32_be(w, BASIC << 16)
+        write_i64_be(w, size)
+        w.write(properties)
+        w.append(FRAME_END)
+        if size == 0:
+            return
+        piece_max: i64 = self.body_bytes_max
+        if size <= piece_max and size < BODY_APART_BYTES:
+            w.append(FRAME_BODY)
+            write_i16_be(w, i16(channel))
+            write_i32_be(w, i32(size))
+            w.write(body)
+            w.append(FRAME_END)
+            return
+        start: i64 = 0
+        while start < size:
+            end: i64 = min(start + piece_max, size)
+            w.append(FRAME_BODY)
+            write_i16_be(w, i16(channel))
+            write_i32_be(w, i32(end - start))
+            self._write_apart(body, start, end)
+            w.append(FRAME_END)
+            start = end
+
+    def _write_apart(self, body: bytes, start: i64, end: i64) -> None:
+        """Put `body[start:end]` behind what was written, uncopied."""
+        before = self.writer.getvalue()
+        self.writer.truncate(0)
+        self._parts.append(before)
+        whole = start == 0 and end == len(body)
+        self._parts.append(body if whole else memoryview(body)[start:end])
+        self.parts_bytes += len(before) + end - start
+
+    def take(self) -> list[bytes | memoryview]:
+        """Return the bytes to send, in order; there may be none."""
+        parts = self._parts
+        if len(self.writer) > 0:
+            parts.append(self.writer.getvalue())
+            self.writer.truncate(0)
+        if parts:
+            self._parts = []
+            self.parts_bytes = 0
+        return parts
