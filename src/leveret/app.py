@@ -207,26 +207,7 @@ class Node:
             self._chunks,
             self._broken,
         )
-        self._upkeep = Upkeep(
-            UpkeepLimits(
-                settings.journal_bytes_max,
-                settings.compact_records_min,
-                settings.compact_live_percent,
-            ),
-            self.broker,
-            self.clock,
-            self.log,
-            self._disk,
-            self._space,
-            self.runner,
-            self._checkpoints,
-            self.checkpoint_source,
-            self._stopping.is_set,
-            self._failed,
-        )
-        # A checkpoint leaves damage behind and puts what was saved of it in a new chunk.
-        self._upkeep.wanted = bool(report.damages or report.known)
-        self.runner.observe(self._upkeep)
+        self._start_upkeep(report)
         self.authenticator = PasswordAuthenticator(loop, self.broker.users, self.runner.run)
         self._threads.start()
         self.runner.now()
@@ -258,6 +239,30 @@ class Node:
         gc.set_threshold(GC_THRESHOLD, 20, 100)
         gc.collect()
         gc.freeze()
+
+    def _start_upkeep(self, report: RecoveryReport) -> None:
+        """Have the data directory kept in order from now on, after the recovery of `report`."""
+        settings = self.settings
+        self._upkeep = Upkeep(
+            UpkeepLimits(
+                settings.journal_bytes_max,
+                settings.compact_records_min,
+                settings.compact_live_percent,
+            ),
+            self.broker,
+            self.clock,
+            self.log,
+            self._disk,
+            self._space,
+            self.runner,
+            self._checkpoints,
+            self.checkpoint_source,
+            self._stopping.is_set,
+            self._failed,
+        )
+        # A checkpoint leaves damage behind and puts what was saved of it in a new chunk.
+        self._upkeep.wanted = bool(report.damages or report.known)
+        self.runner.observe(self._upkeep)
 
     def _places(self) -> int:
         """Return how many connections there is room for.  Raises: TooFewDescriptors."""
