@@ -1,7 +1,7 @@
 """Harm to one file of a data directory, and what it may cost.
 
-The costs are those of `docs/durability.md`: a record, a chunk or nothing, by what was hit.  Where
-messages lie is found by the words in their bodies, not by the broker's own code.
+The costs are those of `docs/explanation/durability.md`: a record, a chunk or nothing, by what
+was hit.  Where messages lie is found by the words in their bodies, not by the broker's own code.
 """
 
 from __future__ import annotations

@@ -233,7 +233,7 @@ def test_a_boolean_is_no_number(key: str) -> None:
 
 
 def test_every_key_is_tried_here_and_listed_in_the_documentation() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "policies.md").read_text()
+    page = (Path(__file__).parents[2] / "docs/reference/operation/policies.md").read_text()
     assert sorted(POLICY_KEYS) == sorted(key for key, _ in GOOD)
     assert [key for key in POLICY_KEYS if f"`{key}`" not in page] == []
     operators = page.split("## Operator policies")[1]

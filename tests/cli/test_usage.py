@@ -123,12 +123,12 @@ def test_every_option_is_documented(path: str) -> None:
     command: Any = typer.main.get_command(app)
     for name in path.split():
         command = command.commands[name]
-    page = (DOCS / "cli.md").read_text()
+    page = (DOCS / "reference/operation/cli.md").read_text()
     assert [option for option in options_of(command) if f"`{option}" not in page] == []
 
 
 def test_every_exit_code_is_documented() -> None:
-    page = (DOCS / "cli.md").read_text()
+    page = (DOCS / "reference/operation/cli.md").read_text()
     codes = [code for name, code in vars(exits).items() if name.isupper()]
     assert len(codes) > 8
     assert [code for code in codes if f"| {code} |" not in page] == []

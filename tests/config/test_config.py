@@ -184,13 +184,13 @@ def test_settings_do_not_change() -> None:
 
 
 def test_every_setting_is_described_and_documented() -> None:
-    page = (DOCS / "configuration.md").read_text()
+    page = (DOCS / "reference/operation/configuration.md").read_text()
     settings = describe_settings()
     assert [setting.name for setting in settings] == list(Settings.model_fields)
     for setting in settings:
         assert setting.description
         row = f"| `{setting.name}` | {setting.kind.replace('|', chr(92) + '|')} |"
-        assert row in page, f"docs/configuration.md has no row beginning {row}"
+        assert row in page, f"the page on configuration has no row beginning {row}"
         assert setting.description in page, setting.name
         if setting.default:
             assert f"| `{setting.default}` |" in page, setting.name

@@ -4,7 +4,7 @@
     - a1 < what RabbitMQ answers
     + a1 < what Leveret answers
 
-Each block is one place of one script.  `docs/differences.md` explains each id.
+Each block is one place of one script.  `docs/reference/clients/differences.md` explains each id.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Final
 from differential.transcript import Hunk, show_hunk
 
 DIRECTORY: Final = Path(__file__).parent / "expected"
-PAGE: Final = Path(__file__).parents[2] / "docs" / "differences.md"
+PAGE: Final = Path(__file__).parents[2] / "docs/reference/clients/differences.md"
 
 #: An id begins a row of the page's table.
 ROW: Final = re.compile(r"^\| `([a-z0-9-]+)` \|", re.MULTILINE)

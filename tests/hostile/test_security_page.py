@@ -1,4 +1,4 @@
-"""The worked example of docs/security.md runs as it stands there, and does what it says."""
+"""The worked example of the page on security runs as it stands there, and does what it says."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import raw
 from broker_process import BrokerProcess
 from brokers import need_own_broker
 
-PAGE = Path(__file__).parents[2] / "docs" / "security.md"
+PAGE = Path(__file__).parents[2] / "docs/explanation/security.md"
 #: Each command of the page is a process.
 pytestmark = pytest.mark.commands
 BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -23,7 +23,7 @@ from leveret.spark.options import (
 )
 from live_stream import LiveStream, Sent
 
-PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
+PAGE = Path(__file__).parents[2] / "docs/reference/spark/streams.md"
 PASSWORD_ENV = "LEVERET_SPARK_TEST_PASSWORD"
 
 #: How the page writes what an option is when it is not given.

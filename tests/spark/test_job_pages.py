@@ -13,7 +13,8 @@ from brokers import Broker, running_broker
 from leveret.pipelines import archive
 from live_stream import LiveStream
 
-DOCS = Path(__file__).parents[2] / "docs"
+DIRECTORY = Path(__file__).parents[2] / "docs/reference/pipelines"
+PAGES = sorted(page for page in DIRECTORY.glob("*.md") if page.stem != "README")
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 URI = re.compile(r"amqp://guest:guest@localhost(:5672)?/%2F")
 
@@ -42,7 +43,7 @@ def example(page: Path, uri: str, directory: Path) -> str:
     return URI.sub(uri, code).replace('"/data/', f'"{directory}/')
 
 
-@pytest.mark.parametrize("page", sorted(DOCS.glob("job-*.md")), ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_the_example_runs(
     spark: SparkSession,
     orders: LiveStream,

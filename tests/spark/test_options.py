@@ -266,6 +266,6 @@ def test_no_repr_and_no_error_shows_the_password() -> None:
 
 
 def test_every_option_and_column_is_documented() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "spark.md").read_text()
+    page = (Path(__file__).parents[2] / "docs/reference/spark/streams.md").read_text()
     names = [*OPTION_NAMES, *ROW.names, *PROPERTIES.names]
     assert [name for name in names if f"`{name}`" not in page] == []

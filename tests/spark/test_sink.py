@@ -129,7 +129,7 @@ def arrived(live: LiveStream, count: int) -> int:
 
 
 def test_the_example_of_the_page(spark: SparkSession, broker: Broker, name: str) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "spark-sink.md").read_text()
+    page = (Path(__file__).parents[2] / "docs/reference/spark/sink.md").read_text()
     example = page.split("```python\n")[1].split("```")[0]
     with connect(broker.uri) as connection, connection.channel() as channel:
         channel.queue_declare(name, durable=True)

@@ -215,7 +215,7 @@ def test_a_place_tells_destinations_apart() -> None:
 
 # -- the page --------------------------------------------------------------------------------------
 
-PAGE = Path(__file__).parents[2] / "docs" / "spark-sink.md"
+PAGE = Path(__file__).parents[2] / "docs/reference/spark/sink.md"
 
 
 def table(title: str) -> dict[str, list[str]]:

@@ -1,4 +1,4 @@
-"""`docs/protocol.md` names every method, type and limit of the wire with what the code says."""
+"""The page on the protocol names every method, type and limit of the wire as the code does."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from leveret.errors import SyntaxFault
 from leveret.wire.spec import CLASSES, ClassSpec
 from leveret.wire.tables import read_entries
 
-PAGE = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs/reference/broker/protocol.md").read_text(encoding="utf-8")
 LETTERS = re.findall(r"^\| `(\w)` \|", PAGE, re.MULTILINE)
 LIMITS = re.findall(r"\| ([\d,]+) \| `(\w+)` \|", PAGE)
 

@@ -1,6 +1,6 @@
 """Exit codes, after BSD's sysexits.h, and the error that ends a command with one of them.
 
-The codes are promises to scripts: docs/cli.md lists them.
+The codes are promises to scripts: docs/reference/operation/cli.md lists them.
 """
 
 from __future__ import annotations
