@@ -25,6 +25,7 @@ from leveret.broker.node.users import User, hash_password
 from leveret.broker.recovery.checkpoint import BrokerCheckpoint
 from leveret.broker.recovery.compaction import Compaction
 from leveret.broker.recovery.restore import Restore
+from leveret.broker.staging.area import StagingArea, area_of
 from leveret.broker.stream.stream import Stream
 from leveret.broker.vhost.state import StreamIds
 from leveret.broker.vhost.vhost import Vhost
@@ -207,6 +208,11 @@ class Node:
     def vhost(self) -> Vhost:
         """The default vhost."""
         return self.broker.vhost("/")
+
+    @property
+    def staging(self) -> StagingArea:
+        """The staging area of the default vhost."""
+        return area_of(self.vhost)
 
     def classic(self, name: str) -> ClassicQueue:
         """A classic queue of the default vhost."""

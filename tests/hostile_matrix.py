@@ -34,6 +34,7 @@ from leveret.broker.admin.super_stream import declare_super_stream
 from leveret.broker.classic.classic import ClassicQueue
 from leveret.broker.core.ownership import key_of
 from leveret.broker.node.users import User, hash_password
+from leveret.broker.staging.area import area_of
 from leveret.broker.stream.stream import Stream
 from leveret.broker.vhost.vhost import Vhost
 from leveret.management.api import MODULES, USERS_MODULES
@@ -309,7 +310,8 @@ def _owners(vhost: Vhost) -> list[tuple[str, str, str]]:
         for name, one in queue.publishers.by_name.items()
     ]
     found += [
-        ("sink", str(place), key_of(one.owner)) for place, one in vhost.sinks.by_place.items()
+        ("sink", str(place), key_of(one.owner))
+        for place, one in area_of(vhost).sinks.by_place.items()
     ]
     for queue in vhost.queues.values():
         if isinstance(queue, Stream):
@@ -325,8 +327,9 @@ def hand_over(node: Node, user: str) -> None:
     to = node.broker.users.owner(user)
     if vhost is None or all(key == to.key for _, _, key in _owners(vhost)):
         return
-    for sink in list(vhost.sinks.by_place.values()):
-        vhost.sinks.give(sink, to)
+    area = area_of(vhost)
+    for sink in list(area.sinks.by_place.values()):
+        area.give(sink, to)
     for queue in vhost.queues.values():
         for name in [] if queue.publishers is None else list(queue.publishers.by_name):
             queue.give_publisher(name, to)

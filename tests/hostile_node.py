@@ -32,6 +32,7 @@ from leveret.broker.classic.classic import ClassicQueue
 from leveret.broker.core.ownership import key_of
 from leveret.broker.node.users import User, hash_password
 from leveret.broker.policy.policy import make_policy
+from leveret.broker.staging.area import area_of
 from leveret.broker.stream.stream import Stream
 from leveret.cli import exits
 from leveret.errors import NotFound
@@ -118,7 +119,7 @@ def others(node: Node) -> str:
     """What is durable and no definition: offsets, sinks, messages, publishers."""
     found: list[Any] = []
     for vhost in node.broker.vhosts.values():
-        for place, sink in vhost.sinks.by_place.items():
+        for place, sink in area_of(vhost).sinks.by_place.items():
             found.append(("sink", vhost.name, place, int(sink.batch), key_of(sink.owner)))
         found += [
             ("delayed", exchange.name, sorted(exchange.delayed.messages))
@@ -227,8 +228,9 @@ def _prepare_used(node: Node) -> None:
     """Make what clients make by use: a sink, and a publisher of the queue."""
     vhost = node.broker.vhosts["h"]
     queue, owner = vhost.queues["q"], node.broker.users.owner("u")
-    if vhost.sinks.known("sink", "d") is None:
-        vhost.sinks.decide("sink", "d", 0, [], "fail", owner)
+    area = area_of(vhost)
+    if area.sinks.known("sink", "d") is None:
+        area.decide("sink", "d", 0, [], "fail", owner)
     if queue.publishers is None or queue.publishers.known(b"p") is None:
         numbered = properties(headers={"x-publisher": "p", "x-publishing-id": 1}, delivery_mode=2)
         message = Message(Address(b"", b"q"), numbered, b"m", node.now(), True, False, True)

@@ -9,7 +9,7 @@ import pytest
 
 from core import Node, Peer
 from leveret.broker.staging.commit import COMMIT_KEY, read_command
-from leveret.broker.staging.sinks import Sink
+from leveret.broker.staging.release import Sink
 from leveret.errors import PreconditionFailed
 from leveret.limits import (
     COMMIT_BYTES_MAX,
@@ -118,7 +118,7 @@ def test_a_commit_of_the_most_queues_survives() -> None:
     peer.send(publish(1, "", COMMIT_KEY, json.dumps(body).encode()))
     node.sync()
     assert peer.names() == ["basic.ack"]
-    assert Node(RecordingDisk(node.image())).vhost.sinks.by_place["s", ""].batch == 1
+    assert Node(RecordingDisk(node.image())).staging.sinks.by_place["s", ""].batch == 1
 
 
 def test_sinks_and_waiting_batches_have_a_most() -> None:
@@ -127,11 +127,11 @@ def test_sinks_and_waiting_batches_have_a_most() -> None:
     for number in range(SINKS_PER_VHOST_MAX):
         sink = Sink(f"s{number}", "")
         sink.batch, sink.time_ms = 1, node.clock.wall_ms()
-        node.vhost.sinks.restore(sink, [])
+        node.staging.restore(sink, [])
     assert "sinks" in refusal(node, peer, sink="one more")[1]
     assert released(peer, sink="s5", batch=2) == ["basic.ack"]
     node.tick(int(node.turn.publisher_expiry_ms) + 2000)
-    assert node.vhost.sinks.by_place == {}
+    assert node.staging.sinks.by_place == {}
     full = node.connect()
     full.declare("full", arguments={"x-max-length": 0, "x-overflow": "reject-publish"})
     for batch in range(RELEASES_PER_SINK_MAX + 1):
@@ -311,7 +311,7 @@ def test_a_connection_that_goes_while_its_commit_is_looked_at_commits_nothing() 
     commit(peer, "a")
     peer.lose()
     node.sync()
-    assert not node.vhost.sinks.has("s", "", 1)
+    assert not node.staging.sinks.has("s", "", 1)
     other = start(node)
     assert released(other, "a") == ["basic.ack"]
     assert bodies(node) == [b"1"]
@@ -344,9 +344,9 @@ def test_an_idle_sink_is_forgotten_and_its_batches_begin_anew() -> None:
     stage(peer, "a", b"1")
     assert released(peer, "a") == ["basic.ack"]
     node.tick(int(node.turn.publisher_expiry_ms))
-    assert node.vhost.sinks.has("s", "", 1)
+    assert node.staging.sinks.has("s", "", 1)
     node.tick(2)
-    assert not node.vhost.sinks.has("s", "", 1)
+    assert not node.staging.sinks.has("s", "", 1)
     stage_queue(peer, "a")
     stage(peer, "a", b"2")
     assert released(peer, "a") == ["basic.ack"]
@@ -357,14 +357,14 @@ def test_an_operator_may_have_a_sink_forgotten() -> None:
     node = Node()
     peer = held_back(node)
     with pytest.raises(PreconditionFailed):
-        node.vhost.sinks.forget("s")
+        node.staging.sinks.forget("s")
     peer.call(1, "queue.delete", queue="full")
     node.tick(1000)
     node.sync()
-    assert node.vhost.sinks.forget("s")
-    assert not node.vhost.sinks.forget("s")
+    assert node.staging.sinks.forget("s")
+    assert not node.staging.sinks.forget("s")
     node.sync()
-    assert killed(node).vhost.sinks.by_place == {}
+    assert killed(node).staging.sinks.by_place == {}
 
 
 # -- transactions ----------------------------------------------------------------------------------
@@ -379,7 +379,7 @@ def test_a_commit_in_a_transaction_is_part_of_it() -> None:
     peer.send(publish(1, "", "q", b"0", delivery_mode=2))
     node.sync()
     assert node.vhost.queues["q"].ready_count() == 0
-    assert not node.vhost.sinks.has("s", "", 1)
+    assert not node.staging.sinks.has("s", "", 1)
     peer.call(1, "tx.commit")
     assert bodies(node) == [b"0", b"1"]
 
@@ -392,7 +392,7 @@ def test_a_commit_that_is_rolled_back_changes_nothing() -> None:
     commit(peer, "a")
     node.sync()
     peer.call(1, "tx.rollback")
-    assert not node.vhost.sinks.has("s", "", 1)
+    assert not node.staging.sinks.has("s", "", 1)
     stage(peer, "a", b"2")
     peer.call(1, "tx.commit")
     commit(peer, "a")
@@ -433,4 +433,4 @@ def test_a_queue_that_goes_before_the_transaction_ends_fails_it() -> None:
     peer.send(method(1, "tx.commit"))
     node.sync()
     assert peer.expect(1, "channel.close").code == 406
-    assert not node.vhost.sinks.has("s", "", 1)
+    assert not node.staging.sinks.has("s", "", 1)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leveret.broker.core.turn import Turn
-from leveret.broker.vhost.vhost import Ids, Vhost
+from leveret.broker.vhost.vhost import Ids, StagingRoom, Vhost
 from leveret.names import Name
 from leveret.store.journal.journal import Journal
 
@@ -26,7 +26,7 @@ ALTERNATES = st.dictionaries(st.sampled_from(NAMES), st.sampled_from([*NAMES, "m
 
 def make(kinds: dict[str, str], alternates: dict[str, str]) -> Vhost:
     """A vhost with the exchanges and queues, no bindings."""
-    vhost = Vhost(Turn(Journal()), Ids(), "/")
+    vhost = Vhost(Turn(Journal()), Ids(), "/", StagingRoom())
     for name in NAMES:
         arguments: dict[str, object] = {}
         if name in alternates:

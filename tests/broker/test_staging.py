@@ -86,8 +86,8 @@ def test_a_committed_batch_is_there_whole_and_in_order() -> None:
     assert released(peer, "b", "a") == ["basic.ack"]
     assert bodies(node) == [b"3", b"1", b"2", b"4"]
     assert set(node.vhost.queues) == {"q"}
-    assert node.vhost.sinks.has("s", "", 1)
-    assert not node.vhost.sinks.has("s", "", 2)
+    assert node.staging.sinks.has("s", "", 1)
+    assert not node.staging.sinks.has("s", "", 2)
 
 
 def test_messages_are_as_their_publisher_meant_them() -> None:
@@ -201,11 +201,11 @@ def test_a_commit_waits_until_all_that_is_staged_is_synced() -> None:
     # What comes after it waits too, so that confirms come in order.
     peer.send(publish(1, "", "q", b"after", delivery_mode=2))
     assert node.vhost.queues["q"].ready_count() == 0
-    assert not node.vhost.sinks.has("s", "", 1)
+    assert not node.staging.sinks.has("s", "", 1)
     node.begin_sync()
     node.write()
     node.end_sync()
-    assert node.vhost.sinks.has("s", "", 1)
+    assert node.staging.sinks.has("s", "", 1)
     node.sync()
     acks = [got for got in peer.take() if got.name == "basic.ack"]
     assert acks[-1].delivery_tag == 3
@@ -223,7 +223,7 @@ def test_streams_and_unbound_exchanges_are_targets_too() -> None:
     stage(peer, "a", b"3", exchange="amq.headers", key="", headers={"kind": "x"})
     assert released(peer, "a", unroutable="drop") == ["basic.ack"]
     assert node.stream("stream").ready_count() == 2
-    assert node.vhost.sinks.by_place["s", ""].unroutable == 1
+    assert node.staging.sinks.by_place["s", ""].unroutable == 1
 
 
 def test_numbered_messages_are_staged_once() -> None:
@@ -290,7 +290,7 @@ def test_it_is_known_after_a_restart(end: Callable[[Node], Node]) -> None:
     assert released(peer, "a") == ["basic.ack"]
     again = end(node)
     peer = start(again, "a")
-    assert again.vhost.sinks.by_place["s", ""].batch == 1
+    assert again.staging.sinks.by_place["s", ""].batch == 1
     stage(peer, "a", b"1")
     assert released(peer, "a") == ["basic.ack"]
     assert bodies(again) == [b"1"]
@@ -329,7 +329,7 @@ def test_a_restart_goes_on_with_what_was_decided(end: Callable[[Node], Node]) ->
     again = end(node)
     assert bodies(again) == [*numbers, b"b", b"c"]
     assert set(again.vhost.queues) == {"q"}
-    assert again.vhost.sinks.has("s", "", 2)
+    assert again.staging.sinks.has("s", "", 2)
 
 
 def test_what_is_not_committed_is_not_there_after_a_restart() -> None:
@@ -420,7 +420,7 @@ def test_a_deleted_destination_loses_what_was_decided_to_be_routable() -> None:
     commit(peer, "a")
     peer.send(method(1, "queue.delete", queue="q"))
     node.sync()
-    assert node.vhost.sinks.by_place["s", ""].unroutable == 1
+    assert node.staging.sinks.by_place["s", ""].unroutable == 1
     assert set(node.vhost.queues) == set()
 
 
@@ -572,10 +572,10 @@ def test_two_destinations_are_two_sinks() -> None:
         stage(peer, name, destination.encode())
         assert released(peer, name, destination=destination) == ["basic.ack"]
     again = checkpointed(node)
-    assert again.vhost.sinks.has("s", "queue:x", 1)
-    assert again.vhost.sinks.has("s", "queue:y", 1)
-    assert not again.vhost.sinks.has("s", "queue:z", 1)
-    assert not again.vhost.sinks.has("s", "", 1)
+    assert again.staging.sinks.has("s", "queue:x", 1)
+    assert again.staging.sinks.has("s", "queue:y", 1)
+    assert not again.staging.sinks.has("s", "queue:z", 1)
+    assert not again.staging.sinks.has("s", "", 1)
     assert bodies(node) == [b"queue:x", b"queue:y"]
 
 
@@ -612,11 +612,11 @@ def test_the_first_destination_adopts_a_sink_that_has_none(
     stage(peer, "old", b"1")
     assert released(peer, "old") == ["basic.ack"]
     node = restart(node)
-    assert {place: int(s.batch) for place, s in node.vhost.sinks.by_place.items()} == {
+    assert {place: int(s.batch) for place, s in node.staging.sinks.by_place.items()} == {
         ("s", "queue:x"): 1,
         ("s", "queue:y"): 1,
     }
-    assert node.vhost.sinks.has("s", "", 1)
+    assert node.staging.sinks.has("s", "", 1)
     assert bodies(node) == [b"1", b"2"]
 
 
@@ -631,7 +631,7 @@ def test_a_batch_that_was_decided_without_a_destination_is_adopted_while_it_is_r
     stage(peer, "next", b"3")
     assert released(peer, "next", batch=2, destination="queue:x") == ["basic.ack"]
     for again in (killed(node), checkpointed(node)):
-        assert len(again.vhost.sinks.by_place["s", "queue:x"].releases) == 2
+        assert len(again.staging.sinks.by_place["s", "queue:x"].releases) == 2
         assert bodies(again, "full") == [b"1"]
         again.tick(10_000)
         assert bodies(again, "full") == [b"2"]
@@ -675,12 +675,12 @@ def test_one_destination_of_a_sink_is_forgotten_or_all_of_them() -> None:
     peer = start(node)
     for destination in ("queue:x", "queue:y", "queue:z"):
         assert released(peer, destination=destination) == ["basic.ack"]
-    assert node.vhost.sinks.forget("s", "queue:x")
-    assert not node.vhost.sinks.forget("s", "queue:x")
+    assert node.staging.sinks.forget("s", "queue:x")
+    assert not node.staging.sinks.forget("s", "queue:x")
     again = killed(node)
     node.sync()
-    assert set(killed(node).vhost.sinks.by_place) == {("s", "queue:y"), ("s", "queue:z")}
-    assert len(again.vhost.sinks.by_place) in (2, 3)
-    assert node.vhost.sinks.forget("s")
+    assert set(killed(node).staging.sinks.by_place) == {("s", "queue:y"), ("s", "queue:z")}
+    assert len(again.staging.sinks.by_place) in (2, 3)
+    assert node.staging.sinks.forget("s")
     node.sync()
-    assert killed(node).vhost.sinks.by_place == {}
+    assert killed(node).staging.sinks.by_place == {}

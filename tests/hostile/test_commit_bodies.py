@@ -63,7 +63,7 @@ def test_whatever_is_in_it_is_refused_and_nothing_else(text: str, mode: str) -> 
         peer.send(method(2, "channel.open"))
         assert peer.names() == ["channel.open-ok"], place
         peer.lose()
-    assert not node.vhost.sinks.by_place
+    assert not node.staging.sinks.by_place
 
 
 @pytest.mark.parametrize("text", [*TEXTS, "\ud800" * 300], ids=shown)

@@ -24,7 +24,7 @@ from http_streams import HttpUser, http_port
 from leveret.broker.core.ownership import Owner
 from leveret.broker.queue.publishers import Publishers
 from leveret.broker.staging.commit import COMMIT_KEY
-from leveret.broker.staging.sinks import Sink
+from leveret.broker.staging.release import Sink
 from leveret.client import BasicProperties
 from leveret.client.blocking import connect
 from leveret.client.errors import Returned
@@ -155,7 +155,7 @@ def _make_sink(node: Node, peer: Peer) -> None:
 
 def _sink_state(node: Node) -> object:
     queues = {name: queue.ready_count() for name, queue in node.vhost.queues.items()}
-    sink = node.vhost.sinks.by_place["job", ""]
+    sink = node.staging.sinks.by_place["job", ""]
     return queues, int(sink.batch), int(sink.dropped), int(sink.repeats), _name(sink.owner)
 
 
@@ -520,7 +520,7 @@ def test_of_two_first_commits_the_one_that_is_settled_owns_the_sink() -> None:
     codes = [got.code for got in mallory.take() if got.name == "basic.return"]
     assert codes == [403]
     assert node.vhost.queues["q"].ready_count() == 1
-    assert _name(node.vhost.sinks.by_place["job", ""].owner) == "alice"
+    assert _name(node.staging.sinks.by_place["job", ""].owner) == "alice"
 
 
 def test_junk_of_a_name_hides_no_sink_from_its_owner() -> None:
@@ -536,7 +536,7 @@ def test_junk_of_a_name_hides_no_sink_from_its_owner() -> None:
     assert mallory.names() == ["basic.ack"]
     commit(alice, batch=1, sink="job", destination="here")
     node.sync()
-    sink = node.vhost.sinks.by_place["job", "here"]
+    sink = node.staging.sinks.by_place["job", "here"]
     assert (int(sink.batch), sink.adopted, int(sink.repeats)) == (1, True, 1)
 
 
@@ -553,7 +553,7 @@ def _fill_sinks(node: Node, owner: Owner, count: int) -> None:
     for number in range(count):
         sink = Sink(f"junk{number}", "")
         sink.batch, sink.time_ms, sink.owner = 1, node.clock.wall_ms(), owner
-        node.vhost.sinks.restore(sink, [])
+        node.staging.restore(sink, [])
 
 
 def test_junk_sinks_of_one_user_leave_room_for_others() -> None:
@@ -632,7 +632,7 @@ def test_an_operator_sets_a_users_quota(most: int) -> None:
         node.sync()
     publishers = node.vhost.queues["q"].publishers
     found = [
-        len(node.vhost.sinks.by_place),
+        len(node.staging.sinks.by_place),
         0 if publishers is None else len(publishers.by_name),
         len(node.stream("s").offsets.owners),
     ]
@@ -650,7 +650,7 @@ def test_what_was_committed_is_forgotten_no_sooner() -> None:
     mallory = node.connect_as("mallory")
     mallory.send(publish(1, "", COMMIT_KEY, b'{"sink": "more", "batch": 1, "queues": []}'))
     node.sync()
-    assert int(node.vhost.sinks.by_place["job", ""].batch) == 1
+    assert int(node.staging.sinks.by_place["job", ""].batch) == 1
 
 
 # -- what was recorded without an owner ------------------------------------------------------------
@@ -671,7 +671,7 @@ def _unowned(kind: str) -> Node:
 
 
 def _disown_sink(node: Node) -> None:
-    node.vhost.sinks.by_place["job", ""].owner = None
+    node.staging.sinks.by_place["job", ""].owner = None
     staging = node.classic("b").staging
     assert staging is not None
     staging.owner = None
@@ -719,7 +719,7 @@ def test_who_may_only_write_to_the_default_exchange_adopts_no_sink() -> None:
     commit(alice, batch=1, sink="job")
     node.sync()
     assert alice.names() == ["basic.ack"]
-    assert _name(node.vhost.sinks.by_place["job", ""].owner) == "alice"
+    assert _name(node.staging.sinks.by_place["job", ""].owner) == "alice"
 
 
 def test_a_staging_queue_of_any_name_adopts_no_sink() -> None:
@@ -749,7 +749,7 @@ def test_a_staging_queue_that_is_called_like_its_sink_adopts_it(queue: str) -> N
     commit(alice, queue, batch=2, sink="job")
     node.sync()
     assert alice.names() == ["basic.ack"]
-    assert _name(node.vhost.sinks.by_place["job", ""].owner) == "alice"
+    assert _name(node.staging.sinks.by_place["job", ""].owner) == "alice"
 
 
 # -- handing over ----------------------------------------------------------------------------------
@@ -757,7 +757,7 @@ def test_a_staging_queue_that_is_called_like_its_sink_adopts_it(queue: str) -> N
 
 def _give(node: Node, kind: str, to: Owner) -> None:
     if kind == "sink":
-        node.vhost.sinks.give(node.vhost.sinks.by_place["job", ""], to)
+        node.staging.give(node.staging.sinks.by_place["job", ""], to)
     elif kind == "publisher":
         queue = node.vhost.queues["q"]
         assert queue.publishers is not None

@@ -32,7 +32,7 @@ class BatchActs(Acts):
 
     def highest(self, sink: str) -> int:
         """Return the highest batch that a sink has committed."""
-        known = self.machine.vhost.sinks.find(sink, "")
+        known = self.machine.staging.sinks.find(sink, "")
         return -1 if known is None else int(known.batch)
 
     def stage_some(self) -> None:
@@ -125,7 +125,7 @@ class BatchActs(Acts):
     def finish(self) -> None:
         """Wait until all that was committed is released."""
         for _ in range(REPLIES_MAX):
-            sinks = self.machine.vhost.sinks.by_place.values()
+            sinks = self.machine.staging.sinks.by_place.values()
             if not any(sink.releases for sink in sinks):
                 return
             self.sync()

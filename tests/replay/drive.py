@@ -23,6 +23,7 @@ from leveret.broker.core.turn import ChunkWanted
 from leveret.broker.queue.queue import Queue
 from leveret.broker.recovery.checkpoint import BrokerCheckpoint
 from leveret.broker.recovery.compaction import UNBOUNDED, Compaction
+from leveret.broker.staging.area import StagingArea
 from leveret.clock import ManualClock
 from leveret.store.disk import Disk, StorageFailure
 from leveret.store.disks.faulty import Fault, FaultyDisk
@@ -380,7 +381,7 @@ class Drive:
             if queue.recorded
             and (persistent or queue.keeps_all or "x-staging-sink" in queue.arguments)
             and not _knows(queue, headers)
-            and not _is_committed(queue)
+            and not _is_committed(self.machine.staging, queue)
         )
 
     def settle(self, out: Out, name: str, **values: Any) -> None:
@@ -510,11 +511,11 @@ def _knows(queue: Queue, headers: dict[str, Any]) -> bool:
     return known is not None and known.number >= headers["x-publishing-id"]
 
 
-def _is_committed(queue: Queue) -> bool:
+def _is_committed(area: StagingArea, queue: Queue) -> bool:
     """Whether a staging queue is of a batch that is committed: it takes nothing more."""
-    if "x-staging-sink" not in queue.arguments or queue.vhost is None:
+    if "x-staging-sink" not in queue.arguments:
         return False
     sink, batch = queue.arguments["x-staging-sink"], queue.arguments["x-staging-batch"]
     assert isinstance(sink, str)
     assert isinstance(batch, int)
-    return queue.vhost.sinks.has(sink, "", batch)
+    return area.sinks.has(sink, "", batch)

@@ -12,6 +12,7 @@ from leveret.broker.classic.classic import ClassicQueue
 from leveret.broker.classic.delayed import DelayedMessages
 from leveret.broker.queue.publishers import publisher_record
 from leveret.broker.queue.queue import Queue
+from leveret.broker.staging.area import area_of
 from leveret.broker.stream.offsets import consumer_record
 from leveret.broker.stream.stream import Stream
 from leveret.broker.vhost.vhost import Vhost
@@ -126,7 +127,7 @@ def _definitions(node: Node) -> Iterator[tuple[str, dict[str, object]]]:
             if queue.recorded:
                 yield "queue", queue.definition(vhost.name)
                 yield from _owned(queue)
-        for decision in vhost.sinks.definitions():
+        for decision in area_of(vhost).definitions():
             yield "sink", decision
     users = broker.users
     for user in users.by_name.values():

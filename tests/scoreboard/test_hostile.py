@@ -10,6 +10,7 @@ from pathlib import Path
 from hostile_node import HostileNode, Tally, difference, durable, exported
 from hostile_requests import Request
 from hostile_values import spread
+from leveret.broker.staging.area import area_of
 
 #: Nothing is there, so that a request for it is refused.
 ROUTE = ("PUT", "/api/user-limits/{user}")
@@ -91,7 +92,7 @@ def test_what_no_checkpoint_can_write_is_seen(tmp_path: Path) -> None:
 
 def test_a_message_that_is_gone_is_missed(tmp_path: Path) -> None:
     def change(hostile: HostileNode) -> None:
-        hostile.node.broker.vhosts["h"].sinks.by_place.clear()
+        area_of(hostile.node.broker.vhosts["h"]).sinks.by_place.clear()
 
     assert survived(tmp_path, change).differences > 0
 

@@ -20,7 +20,9 @@ from leveret.broker.node.broker import Broker
 from leveret.broker.policy.policy import effective_definition
 from leveret.broker.queue.publishers import Publisher
 from leveret.broker.queue.queue import Queue
-from leveret.broker.staging.sinks import Sink
+from leveret.broker.staging.area import StagingArea, area_of
+from leveret.broker.staging.release import Sink
+from leveret.broker.staging.staging import staging_of
 from leveret.broker.topology.binding import Binding
 from leveret.broker.topology.exchange import Exchange
 from leveret.broker.vhost.vhost import Vhost
@@ -163,7 +165,8 @@ class SinkStats:
         self.staging_queues: Final = len(queues)
         self.staged: Final = sum([int(queue.ready_count()) for queue in queues])
         self.staged_bytes: Final = sum([int(queue.ready_bytes()) for queue in queues])
-        stagings = [queue.staging for queue in queues if queue.staging is not None]
+        found = [staging_of(queue) for queue in queues]
+        stagings = [staging for staging in found if staging is not None]
         ages = [max(0, int(one.queue.turn.now_ms) - int(one.made_ms)) for one in stagings]
         self.age_ms: Final = max(ages, default=0)
         self.owners: Final = sorted({one.owner.name for one in stagings if one.owner is not None})
@@ -309,8 +312,9 @@ class SinkListing:
     """The sinks of a vhost, in slices."""
 
     def __init__(self, broker: Broker, vhost: str) -> None:
-        self._vhost: Final = broker.vhosts.get(vhost)
-        self._left: Final = [] if self._vhost is None else _sinks(self._vhost)
+        found = broker.vhosts.get(vhost)
+        self._area: Final = None if found is None else area_of(found)
+        self._left: Final = [] if self._area is None else _sinks(self._area)
         self._next: i64 = 0
 
     def take(self, count: i64) -> list[SinkStats]:
@@ -319,34 +323,36 @@ class SinkListing:
         while len(taken) < count and self._next < len(self._left):
             sink = self._left[self._next]
             self._next += 1
-            if self._vhost is not None:
-                queues = self._vhost.sinks.staged_of(sink)
+            if self._area is not None:
+                queues = self._area.staged_of(sink)
                 if sink.batch < 0:
-                    queues = _of_nobody(self._vhost, sink)
-                taken.append(SinkStats(self._vhost.name, sink, queues))
+                    queues = _of_nobody(self._area, sink)
+                taken.append(SinkStats(self._area.vhost.name, sink, queues))
         return taken
 
 
-def _sinks(vhost: Vhost) -> list[Sink]:
+def _sinks(area: StagingArea) -> list[Sink]:
     """Return the sinks of a vhost, and such that have staged and never committed."""
-    found = list(vhost.sinks.by_place.values())
+    found = list(area.sinks.by_place.values())
     new: dict[tuple[str, str], Sink] = {}
-    for name, queues in vhost.sinks.staged.items():
+    for name, queues in area.sinks.staged.items():
         for queue in queues.values():
-            if queue.staging is not None:
-                place = (name, queue.staging.destination)
-                if vhost.sinks.known(name, place[1]) is None and place not in new:
+            staging = staging_of(queue)
+            if staging is not None:
+                place = (name, staging.destination)
+                if area.sinks.known(name, place[1]) is None and place not in new:
                     new[place] = Sink(name, place[1])
     return found + list(new.values())
 
 
-def _of_nobody(vhost: Vhost, sink: Sink) -> list[ClassicQueue]:
+def _of_nobody(area: StagingArea, sink: Sink) -> list[ClassicQueue]:
     """Return the staging queues of a sink that never committed."""
-    return [
-        queue
-        for queue in vhost.sinks.staged.get(sink.name, {}).values()
-        if queue.staging is not None and queue.staging.destination == sink.destination
-    ]
+    found: list[ClassicQueue] = []
+    for queue in area.sinks.staged.get(sink.name, {}).values():
+        staging = staging_of(queue)
+        if staging is not None and staging.destination == sink.destination:
+            found.append(queue)
+    return found
 
 
 @final

@@ -33,6 +33,7 @@ from leveret.broker.classic.expiry import EXPIRATION_FLAG, Expiry, deadline_of
 from leveret.broker.classic.refill import refill
 from leveret.broker.classic.retained import KEPT, Retained, retention_of
 from leveret.broker.classic.retries import Retries
+from leveret.broker.classic.staging_role import StagingRole
 from leveret.broker.core.ownership import Owner
 from leveret.broker.core.timers import NO_DEADLINE
 from leveret.broker.core.turn import Turn
@@ -40,7 +41,6 @@ from leveret.broker.node.events import ACKED, DELETED, DELIVERED, PURGED, REQUEU
 from leveret.broker.queue.consumer import Consumer
 from leveret.broker.queue.consumers import SingleActive
 from leveret.broker.queue.queue import DROP, REFUSE, TAKE
-from leveret.broker.staging.staging import staging_of
 from leveret.broker.values.deduplication import Deduplication, QueuedKeys, key_of
 from leveret.broker.values.queue_settings import DROP_HEAD, REJECT_PUBLISH_DLX
 from leveret.limits import BODY_APART_BYTES, DEDUPLICATION_KEYS_MAX, SLICE_MESSAGES
@@ -90,8 +90,7 @@ class ClassicQueue(ChunkedQueue):
         #: What came back and waits before it is handed out again, once anything does.
         self.retries: Retries | None = None
         #: What makes it a staging queue, if it is one.
-        self.staging = staging_of(self, arguments)
-        self.hidden = self.staging is not None
+        self.staging: StagingRole | None = None
         #: Persistent messages that are handed out and not acked, by their sequences.
         self.out: dict[i64, Returned] = {}
         #: Of the message taken last (by `get`), and how often it had been handed out before.
@@ -125,6 +124,12 @@ class ClassicQueue(ChunkedQueue):
         self.special = self.bounded or self.expiry is not None
         if self.shrinks:
             self.mark()
+
+    def make_staging(self, role: StagingRole) -> None:
+        """Let a new queue be a staging queue from now on."""
+        self.staging = role
+        self.hidden = True
+        self.screens = True
 
     def publish(self, message: Message) -> i64:
         """Put `message` at the tail; return its sequence."""
@@ -654,8 +659,8 @@ class ClassicQueue(ChunkedQueue):
     def drop(self) -> None:
         """Let go of everything; the journal is told by the record of the delete."""
         self.tell(DELETED, self.next_number(), None)
-        if self.staging is not None and self.vhost is not None:
-            self.vhost.sinks.delist(self)
+        if self.staging is not None:
+            self.staging.drop()
         self._clear_ready()
         self.turn.held_bytes -= self.unacked_bytes
         self.turn.held_messages -= self.unacked_count

@@ -13,6 +13,7 @@ from leveret.broker.node.eviction import Eviction
 from leveret.broker.node.parameters import Parameters
 from leveret.broker.node.users import ADMINISTRATOR, User, Users
 from leveret.broker.policy.keys import utf8_size
+from leveret.broker.staging.area import StagingAreas, area_of
 from leveret.broker.values.arguments import Arguments
 from leveret.broker.vhost.metadata import (
     check_limits,
@@ -41,6 +42,7 @@ class Broker:
     ) -> None:
         self.turn = Turn(journal)
         self.ids = Ids(stream_ids)
+        self._staging = StagingAreas()
         self.vhosts: dict[str, Vhost] = {}
         #: A dict for its order: what an alarm's end lets go on goes on in the order of arrival.
         self.links: dict[Link, None] = {}
@@ -185,7 +187,7 @@ class Broker:
         vhost = self.vhosts.get(name)
         if vhost is None:
             self.turn.changes += 1
-            vhost = Vhost(self.turn, self.ids, name)
+            vhost = Vhost(self.turn, self.ids, name, self._staging)
             self.vhosts[name] = vhost
         return vhost
 
@@ -250,7 +252,7 @@ class Broker:
             self.turn.disk_short = False
             self._tell_alarms()
             for vhost in self.vhosts.values():
-                vhost.sinks.go_on()
+                area_of(vhost).go_on()
 
     def _tell_alarms(self) -> None:
         """Tell the connections when the first alarm is raised or the last one is over.

@@ -24,6 +24,7 @@ from leveret.broker.node.users import Users
 from leveret.broker.queue.publishers import publisher_record
 from leveret.broker.queue.queue import Queue
 from leveret.broker.recovery.compaction import Compaction
+from leveret.broker.staging.area import area_of
 from leveret.broker.stream.offsets import consumer_record
 from leveret.broker.stream.stream import Stream
 from leveret.broker.vhost.vhost import Vhost
@@ -91,7 +92,7 @@ class BrokerCheckpoint(CheckpointSource):
                     yield from self._hand_over_queue(out, vhost, queue)
         for vhost in vhosts:
             yield from _hand_over_bindings(out, vhost)
-            for decision in vhost.sinks.definitions():
+            for decision in area_of(vhost).definitions():
                 out.define("sink", decision)
                 yield
 

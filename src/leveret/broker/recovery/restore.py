@@ -30,6 +30,7 @@ from leveret.broker.recovery.deduplication import LearnedKeys
 from leveret.broker.recovery.sinks import LearnedSinks
 from leveret.broker.recovery.stream import restore_stream
 from leveret.broker.recovery.users import USER_KINDS, define_user, delete_user
+from leveret.broker.staging.staging import staging_of
 from leveret.broker.stream.stream import STREAM_ID_FIELD, Stream
 from leveret.broker.topology.exchanges import make_exchange
 from leveret.message import Message
@@ -516,8 +517,9 @@ class Restore(Replay):
                 definition.get("auto_delete") is True,
                 _table(definition, "arguments"),
             )
-        if isinstance(queue, ClassicQueue) and queue.staging is not None:
-            queue.staging.restore(definition)
+        staging = staging_of(queue)
+        if staging is not None:
+            staging.restore(definition)
         queue.publishers = self.publishers.pop(restored.queue_id, None)
         if queue.publishers is not None:
             queue.publishers.restored()

@@ -17,7 +17,8 @@ from mypy_extensions import i64
 
 from leveret.broker.classic.classic import ClassicQueue
 from leveret.broker.core.ownership import Owner, recorded_owner
-from leveret.broker.staging.sinks import Sink
+from leveret.broker.staging.area import area_of
+from leveret.broker.staging.release import Sink
 
 if TYPE_CHECKING:
     from leveret.broker.node.broker import Broker
@@ -96,7 +97,7 @@ class LearnedSinks:
             known.owner = sink.owner
             known.batch = sink.batch
             known.time_ms = sink.time_ms
-            vhost.sinks.restore(known, releases)
+            area_of(vhost).restore(known, releases)
 
 
 def _staged(vhost: Vhost) -> dict[i64, ClassicQueue]:

@@ -26,6 +26,7 @@ from leveret.broker.classic.classic import ClassicQueue
 from leveret.broker.core.ownership import Owner, check_owned, is_free_for
 from leveret.broker.core.turn import Dispatcher
 from leveret.broker.queue.queue import is_reached
+from leveret.broker.staging.area import StagingArea
 from leveret.broker.staging.release import (
     DEAD_LETTER,
     DROP_IT,
@@ -35,8 +36,9 @@ from leveret.broker.staging.release import (
     unstaged,
 )
 from leveret.broker.staging.sinks import GIVE_SINK
+from leveret.broker.staging.staging import Staging, staging_of
 from leveret.broker.values.arguments import is_int
-from leveret.broker.vhost.vhost import DUPLICATE, RECORDED, Vhost
+from leveret.broker.vhost.vhost import DUPLICATE, RECORDED
 from leveret.errors import AmqpError, NotFound, PreconditionFailed
 from leveret.limits import COMMIT_BYTES_MAX, SHORT_STRING_BYTES_MAX, STAGING_QUEUES_PER_COMMIT_MAX
 from leveret.message import Message
@@ -168,18 +170,20 @@ def _malformed(why: str) -> PreconditionFailed:
 class Commit(Dispatcher):
     """One commit on its way to a decision; `judged` is overridden by who asked for it."""
 
-    def __init__(self, vhost: Vhost, command: Command, by: Owner) -> None:
-        super().__init__(vhost.turn)
-        self.vhost = vhost
+    def __init__(self, area: StagingArea, command: Command, by: Owner) -> None:
+        super().__init__(area.vhost.turn)
+        self.area = area
+        self.vhost = area.vhost
         self.command = command
         #: The user who commits.
         self.by: Final = by
-        self.queues: list[ClassicQueue] = []
+        #: Its staging queues, in their order.
+        self.staged: list[Staging] = []
         #: True once nobody waits for it any more.
         self.abandoned = False
         #: True once `judged` was called.
         self._over = False
-        self._routes = StagedRoutes(vhost)
+        self._routes = StagedRoutes(area.vhost)
         self._looks: list[Look] = []
 
     def judged(self, error: AmqpError | None) -> None:
@@ -191,7 +195,7 @@ class Commit(Dispatcher):
     def is_known(self) -> bool:
         """Tell whether the batch is committed already."""
         command = self.command
-        return self.vhost.sinks.has(command.sink, command.destination, command.batch, self.by)
+        return self.area.sinks.has(command.sink, command.destination, command.batch, self.by)
 
     @property
     def label(self) -> str:
@@ -204,14 +208,14 @@ class Commit(Dispatcher):
         Raises: AccessRefused (403).
         """
         command = self.command
-        sink = self.vhost.sinks.live(command.sink, command.destination, self.by)
+        sink = self.area.sinks.live(command.sink, command.destination, self.by)
         if sink is not None:
             check_owned(sink.owner, self.by, self.label, GIVE_SINK)
 
     def adopts(self) -> bool:
         """Tell whether the sink is nobody's, and the user's once the commit is settled."""
         command = self.command
-        sink = self.vhost.sinks.live(command.sink, command.destination, self.by)
+        sink = self.area.sinks.live(command.sink, command.destination, self.by)
         return sink is not None and sink.owner is None
 
     def check(self) -> None:
@@ -226,21 +230,20 @@ class Commit(Dispatcher):
         exchange = command.dead_letter_exchange
         if exchange is not None and exchange not in vhost.exchanges:
             raise NotFound(f"no {vhost.exchange_label(exchange)}")
-        vhost.sinks.check_room(command.sink, command.destination, self.by)
-        queues = [self._queue(name) for name in command.queues]
-        for queue in queues:
-            if queue.staging is not None:
-                queue.staging.sealed = True
-        self.queues = queues
+        self.area.check_room(command.sink, command.destination, self.by)
+        staged = [self._staging(name) for name in command.queues]
+        for staging in staged:
+            staging.sealed = True
+        self.staged = staged
 
-    def _queue(self, name: Name) -> ClassicQueue:
+    def _staging(self, name: Name) -> Staging:
         queue = self.vhost.queues.get(name)
         label = self.vhost.queue_label(name)
         if queue is None:
             raise NotFound(f"no {label}")
-        if not isinstance(queue, ClassicQueue) or queue.staging is None:
+        staging = staging_of(queue)
+        if staging is None:
             raise PreconditionFailed(f"{label} is no staging queue")
-        staging = queue.staging
         command = self.command
         if not staging.is_part_of(command.sink, command.destination, command.batch):
             place = f" to '{staging.destination}'" if staging.destination else ""
@@ -251,16 +254,15 @@ class Commit(Dispatcher):
         staging.check_free()
         if staging.sealed:
             raise PreconditionFailed(f"{label} is being committed already")
-        return queue
+        return staging
 
     def begin(self) -> bool:
         """Look at what can be looked at now; tell whether that was all of it."""
         group: i64 = 0
-        for queue in self.queues:
-            if queue.staging is not None:
-                group = max(group, queue.staging.group)
+        for staging in self.staged:
+            group = max(group, staging.group)
         if self.command.unroutable == FAIL:
-            self._looks = [Look(queue, BrowseFilter()) for queue in reversed(self.queues)]
+            self._looks = [Look(one.queue, BrowseFilter()) for one in reversed(self.staged)]
         if group > self.turn.journal.durable_group:
             self.turn.wait(self, group)
         elif not self._looks:
@@ -342,11 +344,11 @@ class Commit(Dispatcher):
             self.unseal()
             self._check_lower()
             return self._drop_staged()
-        self.vhost.sinks.decide(
+        self.area.decide(
             command.sink,
             command.destination,
             command.batch,
-            self.queues,
+            [staging.queue for staging in self.staged],
             command.unroutable,
             self.by,
         )
@@ -359,13 +361,12 @@ class Commit(Dispatcher):
         """
         command = self.command
         known = self.is_known()
-        for queue in self.queues:
-            if queue.deleted and not known:
-                raise PreconditionFailed(f"{self.vhost.queue_label(queue.name)} is gone")
-            if queue.staging is not None:
-                queue.staging.check_user(self.by)
+        for staging in self.staged:
+            if staging.queue.deleted and not known:
+                raise PreconditionFailed(f"{self.vhost.queue_label(staging.queue.name)} is gone")
+            staging.check_user(self.by)
         if not known:
-            self.vhost.sinks.check_room(command.sink, command.destination, self.by)
+            self.area.check_room(command.sink, command.destination, self.by)
 
     def _check_lower(self) -> None:
         """Refuse a batch below the last one where that was asked for.
@@ -373,7 +374,7 @@ class Commit(Dispatcher):
         Raises: PreconditionFailed (406).
         """
         command = self.command
-        last = self.vhost.sinks.last_batch(command.sink, command.destination, self.by)
+        last = self.area.sinks.last_batch(command.sink, command.destination, self.by)
         if command.fails_lower and command.batch < last:
             # The number comes first: what a basic.return says is cut after 255 bytes.
             raise PreconditionFailed(
@@ -384,23 +385,21 @@ class Commit(Dispatcher):
         """Drop what was staged once more for a batch that is committed."""
         command = self.command
         outcome: i64 = DUPLICATE
-        if self.vhost.sinks.repeated(command.sink, command.destination, self.by):
+        if self.area.repeated(command.sink, command.destination, self.by):
             outcome = RECORDED
         for name in self.command.queues:
-            queue = self.vhost.queues.get(name)
-            if not isinstance(queue, ClassicQueue) or queue.staging is None:
+            staging = staging_of(self.vhost.queues.get(name))
+            if staging is None:
                 continue
-            staging = queue.staging
             same = staging.is_part_of(command.sink, command.destination, command.batch)
             mine = is_free_for(staging.owner, self.by)
             if same and mine and staging.release is None and not staging.sealed:
-                self.vhost.drop_queue(queue)
+                self.vhost.drop_queue(staging.queue)
                 outcome = RECORDED
         return outcome
 
     def unseal(self) -> None:
         """Let the queues be staged to again: nothing was decided."""
-        for queue in self.queues:
-            if queue.staging is not None:
-                queue.staging.sealed = False
-        self.queues = []
+        for staging in self.staged:
+            staging.sealed = False
+        self.staged = []

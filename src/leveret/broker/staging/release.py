@@ -13,18 +13,21 @@ time, one queue after the other.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from mypy_extensions import i64
 
 from leveret.broker.backlog.source import NOTHING
+from leveret.broker.classic.classic import ClassicQueue
 from leveret.broker.classic.dead_letter import DeadLetter
+from leveret.broker.core.ownership import Owner
 from leveret.broker.core.timers import Timed
 from leveret.broker.core.turn import SpillWaiter
 from leveret.broker.queue.queue import Queue, is_reached
 from leveret.broker.topology.exchange import Exchange
 from leveret.broker.values.copies import blind_copies, blinded, copy_keys
 from leveret.broker.values.special_headers import COPIES, special_headers
+from leveret.broker.vhost.vhost import Vhost
 from leveret.limits import (
     DEAD_LETTER_RETRY_MS,
     RELEASE_BYTES,
@@ -34,11 +37,6 @@ from leveret.limits import (
 from leveret.message import Address, Message
 from leveret.wire.properties import HEADERS, find_property, property_delivery_mode
 from leveret.wire.staged import Staged, read_staged, without_staged
-
-if TYPE_CHECKING:
-    from leveret.broker.classic.classic import ClassicQueue
-    from leveret.broker.staging.sinks import Sink
-    from leveret.broker.vhost.vhost import Vhost
 
 #: What becomes of a message that no queue takes.
 FAIL: Final = "fail"
@@ -128,6 +126,39 @@ def copies_of(message: Message) -> list[str]:
 
 
 @final
+class Sink:
+    """One sink; `batch` is the highest that it committed, `time_ms` when it did."""
+
+    def __init__(self, name: str, destination: str) -> None:
+        self.name = name
+        #: Where it writes to; empty for a sink that is its name alone.
+        self.destination = destination
+        #: True for one that is found by its name alone too.
+        self.adopted = False
+        #: None where an earlier release recorded it.
+        self.owner: Owner | None = None
+        #: Whom its owner offers it to.
+        self.offered: Owner | None = None
+        self.batch: i64 = -1
+        self.time_ms: i64 = 0
+        #: Batches that are committed and not all released, in their order.
+        self.releases: list[Release] = []
+        # Counters since the start.
+        self.released: i64 = 0
+        self.unroutable: i64 = 0
+        #: Messages that came for a batch that was committed, and commits of such batches.
+        self.dropped: i64 = 0
+        self.repeats: i64 = 0
+
+    def waiting(self) -> i64:
+        """Return how many committed messages are not released yet."""
+        count: i64 = 0
+        for release in self.releases:
+            count += release.waiting()
+        return count
+
+
+@final
 class Retry(Timed):
     """A release that waits for room in a queue."""
 
@@ -158,8 +189,6 @@ class Release(SpillWaiter):
         self._retry: Retry | None = None
         for queue in queues:
             queue.kept = True
-            if queue.staging is not None:
-                queue.staging.release = self
 
     def begin(self, group: i64) -> None:
         """Begin once the group that holds the decision is synced."""

@@ -14,43 +14,48 @@ It is nobody's traffic: listings, exports, policies and events pass it over (`Qu
 Nothing that a policy says means anything to such a queue, and neither does a message's expiration
 before it goes on: a batch is whole or not at all.
 
-Invariants: what comes in otherwise than by `Vhost.stage`, whose caller has looked at the headers
-and the permissions, is refused; once a commit is looked at nothing more comes in.
+Invariants: what comes in otherwise than by `Staging.publish`, whose caller has looked at the
+headers and the permissions, is refused; once a commit is looked at nothing more comes in.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from mypy_extensions import i64
 
-from leveret.broker.core.ownership import Owner, is_free_for, owner_fields, recorded_owner
-from leveret.broker.queue.queue import DROP, REFUSE, TAKE
-from leveret.broker.values.arguments import Arguments, int_argument
+from leveret.broker.classic.classic import ClassicQueue
+from leveret.broker.classic.staging_role import StagingRole, staging_record
+from leveret.broker.core.ownership import Owner, is_free_for, recorded_owner
+from leveret.broker.queue.queue import DROP, REFUSE, TAKE, Queue
+from leveret.broker.staging.release import Release
+from leveret.broker.staging.sinks import Sinks
+from leveret.broker.values.arguments import (
+    STAGING_BATCH,
+    STAGING_DESTINATION,
+    STAGING_SINK,
+    int_argument,
+)
+from leveret.broker.vhost.vhost import Vhost
 from leveret.errors import AccessRefused, PreconditionFailed
-
-if TYPE_CHECKING:
-    from leveret.broker.classic.classic import ClassicQueue
-    from leveret.broker.staging.release import Release
-
-SINK: Final = "x-staging-sink"
-BATCH: Final = "x-staging-batch"
-#: Where the sink writes to, which is a part of its identity; without it the name is all of it.
-DESTINATION: Final = "x-staging-destination"
+from leveret.message import Message
 
 
 @final
-class Staging:
-    """What makes a classic queue a staging queue."""
+class Staging(StagingRole):
+    """The role of a staging queue: the part of a sink's batch that waits in it."""
 
-    def __init__(self, queue: ClassicQueue, sink: str, destination: str, batch: i64) -> None:
+    def __init__(self, vhost: Vhost, sinks: Sinks, queue: ClassicQueue) -> None:
+        super().__init__()
+        self._vhost = vhost
+        self._sinks = sinks
         self.queue = queue
-        self.sink: Final = sink
-        self.destination: Final = destination
-        self.batch: Final[i64] = batch
-        #: Who declared it, and when; both are in its definition.  An earlier release did not say
-        #: who: the queue is then for whoever its name lets in.
-        self.owner: Owner | None = None
+        arguments = queue.arguments
+        destination = arguments.get(STAGING_DESTINATION)
+        self.sink: Final = str(arguments[STAGING_SINK])
+        self.destination: Final = destination if isinstance(destination, str) else ""
+        self.batch: Final[i64] = int_argument(arguments, STAGING_BATCH)
+        #: When it was declared; this and its owner are in its definition.
         self.made_ms: i64 = queue.turn.now_ms
         #: True while a message comes in by the right way.
         self.admits = False
@@ -61,13 +66,22 @@ class Staging:
         #: Once the batch is committed.
         self.release: Release | None = None
 
+    def publish(self, message: Message, by: Owner | None) -> i64:
+        """Put a message into the queue; return what `Vhost.publish` does.
+
+        Its headers were looked at, and whether its publisher may write where it is to go.
+        """
+        self.admits = True
+        outcome = self._vhost.publish(message, [self.queue], by)
+        self.admits = False
+        return outcome
+
     def screen(self) -> i64:
         """Judge a message: TAKE, REFUSE, or DROP what belongs to a batch that is committed."""
         queue = self.queue
-        vhost = queue.vhost
-        if not self.admits or vhost is None:
+        if not self.admits:
             return REFUSE
-        if vhost.sinks.drops(self.sink, self.destination, self.batch, self.owner):
+        if self._sinks.drops(self.sink, self.destination, self.batch, self.owner):
             queue.deduplicated += 1
             return DROP
         if self.sealed:
@@ -119,21 +133,12 @@ class Staging:
                 f"queue '{self.queue.name}'"
             )
 
+    def drop(self) -> None:
+        """Forget the queue: it is deleted."""
+        self._sinks.delist(self.sink, self.queue)
 
-def staging_record(owner: Owner | None, made_ms: i64) -> dict[str, object]:
-    """Return what the record of a staging queue tells beside what that of any queue does."""
-    return {**owner_fields(owner), "made_ms": int(made_ms)}
 
-
-def staging_of(queue: ClassicQueue, arguments: Arguments) -> Staging | None:
-    """Return what the arguments of a queue ask for."""
-    sink = arguments.get(SINK)
-    if not isinstance(sink, str):
-        return None
-    destination = arguments.get(DESTINATION)
-    return Staging(
-        queue,
-        sink,
-        destination if isinstance(destination, str) else "",
-        int_argument(arguments, BATCH),
-    )
+def staging_of(queue: Queue | None) -> Staging | None:
+    """Return what makes a queue a staging queue; None for any other, or none."""
+    role = queue.staging if isinstance(queue, ClassicQueue) else None
+    return role if isinstance(role, Staging) else None

@@ -125,6 +125,12 @@ _NOT_OF_TYPE: Final = {
     ),
 }
 
+#: What makes a queue a staging queue: its sink and its batch.
+STAGING_SINK: Final = "x-staging-sink"
+STAGING_BATCH: Final = "x-staging-batch"
+#: Where the sink writes to, which is a part of its identity; without it the name is all of it.
+STAGING_DESTINATION: Final = "x-staging-destination"
+
 #: What a staging queue cannot have: it keeps all that is staged, in its order, for nobody.
 _NOT_OF_STAGING: Final = (
     "x-message-ttl",

@@ -12,12 +12,13 @@ from __future__ import annotations
 from mypy_extensions import i64, mypyc_attr
 
 from leveret.broker.classic.classic import ClassicQueue
+from leveret.broker.classic.staging_role import staging_record
 from leveret.broker.core.turn import Link
 from leveret.broker.queue.consumer import Consumer
 from leveret.broker.queue.queue import Queue, queue_record
-from leveret.broker.staging.staging import SINK, staging_record
 from leveret.broker.stream.stream import STREAM_ID_FIELD, Stream
 from leveret.broker.values.arguments import (
+    STAGING_SINK,
     Arguments,
     check_equivalent,
     check_queue_arguments,
@@ -58,7 +59,7 @@ class VhostQueues(VhostExchanges):
             current.touch()
             return current
         check_new(name, "queue")
-        self._check_staged(arguments)
+        self.staging.check(arguments)
         if name.startswith("amq."):
             raise AccessRefused(f"queue name '{name}' contains reserved prefix 'amq.*'")
         check_queue_arguments(arguments, where)
@@ -126,12 +127,12 @@ class VhostQueues(VhostExchanges):
     ) -> Queue:
         if len(self.queues) >= self.queues_max:
             raise PreconditionFailed(f"a vhost has at most {self.queues_max} queues")
-        if arguments.get("x-queue-type") in ("stream", "quorum") or SINK in arguments:
+        if arguments.get("x-queue-type") in ("stream", "quorum") or STAGING_SINK in arguments:
             self._check_replicated(name, durable, exclusive, auto_delete)
         # One that is not durable is shown and exported like the others.
         queue_id = self.ids.last_queue_id + 1
         record = queue_record(self.name, name, int(queue_id), auto_delete, arguments)
-        if SINK in arguments:
+        if STAGING_SINK in arguments:
             owner = None if link is None else link.as_owner
             record.update(staging_record(owner, self.turn.now_ms))
         stream_id = ""
@@ -151,9 +152,6 @@ class VhostQueues(VhostExchanges):
             queue.define_group = self.turn.journal.group
             self.turn.recorded()
         return queue
-
-    def _check_staged(self, arguments: Arguments) -> None:
-        """Check that what stages to a sink may: see `Vhost`."""
 
     def _check_replicated(
         self, name: str, durable: bool, exclusive: bool, auto_delete: bool
@@ -186,6 +184,8 @@ class VhostQueues(VhostExchanges):
             queue = ClassicQueue(
                 self.turn, queue_id, name, durable, exclusive, auto_delete, arguments
             )
+            if STAGING_SINK in arguments:
+                self.staging.equip(queue)
         self.turn.changes += 1
         self.queues[name] = queue
         self.revision += 1
@@ -287,6 +287,7 @@ class VhostQueues(VhostExchanges):
             exchange.drop()
         self.queues.clear()
         self.exchanges.clear()
+        self.staging.drop()
 
     def unsubscribe(self, consumer: Consumer) -> None:
         """Remove a consumer; an auto-delete queue goes with its last one (behaviour 48)."""

@@ -18,6 +18,7 @@ from leveret.broker.queue.queue import Queue
 from leveret.broker.topology.exchange import Exchange
 from leveret.broker.topology.exchanges import make_exchange
 from leveret.broker.vhost.replies import Replies
+from leveret.broker.vhost.staging_queues import StagingQueues
 from leveret.errors import NotFound, ResourceLocked
 from leveret.limits import (
     BINDINGS_PER_EXCHANGE_MAX,
@@ -78,6 +79,8 @@ class VhostState:
         self.turn = turn
         self.ids = ids
         self.name = name
+        #: Its staging queues; see `Vhost`.
+        self.staging = StagingQueues()
         self.revision: i64 = 1
         self.queues_max: i64 = QUEUES_PER_VHOST_MAX
         self.exchanges_max: i64 = EXCHANGES_PER_VHOST_MAX

@@ -8,23 +8,21 @@ from __future__ import annotations
 
 from typing import Final
 
-from mypy_extensions import i64
+from mypy_extensions import i64, mypyc_attr
 
 from leveret.broker.classic.chunked import ChunkedQueue
-from leveret.broker.classic.classic import ClassicQueue
 from leveret.broker.classic.delayed import DelayedMessages
 from leveret.broker.core.ownership import Owner, foreign
 from leveret.broker.core.turn import Turn
 from leveret.broker.queue.publishers import GIVE_PUBLISHER, publisher_record
 from leveret.broker.queue.queue import DROP, REFUSE, TAKE, Queue
-from leveret.broker.staging.sinks import Sinks
-from leveret.broker.staging.staging import DESTINATION, SINK, Staging
 from leveret.broker.topology.binding import Binding
 from leveret.broker.topology.exchange import Exchange, Routing
 from leveret.broker.values.arguments import Arguments
 from leveret.broker.values.copies import blind_copies, carbon_copies
 from leveret.broker.vhost.queues import VhostQueues
 from leveret.broker.vhost.replies import REPLY_PREFIX
+from leveret.broker.vhost.staging_queues import StagingQueues
 from leveret.broker.vhost.state import Ids
 from leveret.errors import AccessRefused
 from leveret.message import Message
@@ -51,23 +49,21 @@ _BOUNDED: Final = 4
 _NAMED: Final = 32
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
+class StagingRoom:
+    """Who makes the staging queues of each new vhost."""
+
+    def open(self, vhost: Vhost) -> StagingQueues:
+        """Return what stands behind the staging queues of `vhost`."""
+        return StagingQueues()
+
+
 class Vhost(VhostQueues):
     """One virtual host."""
 
-    def __init__(self, turn: Turn, ids: Ids, name: str) -> None:
+    def __init__(self, turn: Turn, ids: Ids, name: str, staging: StagingRoom) -> None:
         super().__init__(turn, ids, name)
-        self.sinks = Sinks(self)
-
-    def dissolve(self) -> None:
-        """Let go of all that is in the vhost, because it is deleted; the caller journals that."""
-        super().dissolve()
-        self.sinks.drop()
-
-    def _check_staged(self, arguments: Arguments) -> None:
-        """Refuse a staging queue of a new sink whose name holds control characters."""
-        sink, destination = arguments.get(SINK), arguments.get(DESTINATION, "")
-        if isinstance(sink, str) and isinstance(destination, str):
-            self.sinks.check_name(sink, destination)
+        self.staging = staging.open(self)
 
     def bound(self, binding: Binding) -> None:
         """Hand a new binding what its source keeps for it, and its consumers after the reply."""
@@ -215,16 +211,6 @@ class Vhost(VhostQueues):
                 record = publisher_record(queue.queue_id, name, by)
                 self.turn.journal.define("publisher", record)
 
-    def stage(self, message: Message, staging: Staging, by: Owner | None) -> i64:
-        """Put a message into a staging queue; return what `publish` does.
-
-        Its headers were looked at, and whether its publisher may write where it is to go.
-        """
-        staging.admits = True
-        outcome = self.publish(message, [staging.queue], by)
-        staging.admits = False
-        return outcome
-
     def move(
         self,
         queue: ChunkedQueue,
@@ -314,8 +300,6 @@ class Vhost(VhostQueues):
         """Put a queue of the right type into the vhost; nothing is journaled or checked."""
         queue = super().make_queue(queue_id, name, durable, exclusive, auto_delete, arguments)
         queue.vhost = self
-        if isinstance(queue, ClassicQueue) and queue.staging is not None:
-            self.sinks.enlist(queue)
         return queue
 
 

@@ -14,7 +14,9 @@ from typing import Final
 from aiohttp import web
 
 from leveret.broker.admin.stats import SinkListing, SinkStats
-from leveret.broker.staging.sinks import GIVE_SINK, Sink
+from leveret.broker.staging.area import area_of
+from leveret.broker.staging.release import Sink
+from leveret.broker.staging.sinks import GIVE_SINK
 from leveret.broker.values.permission import CONFIGURE
 from leveret.errors import NotFound
 from leveret.management.gate import (
@@ -58,7 +60,7 @@ async def forget(request: web.Request) -> web.Response:
         vhost = found_vhost(request)
         for sink in _named(request):
             may_change(request, sink.owner, _label(sink, vhost.name), GIVE_SINK)
-        vhost.sinks.forget(name, destination)
+        area_of(vhost).sinks.forget(name, destination)
     return web.Response(status=204)
 
 
@@ -72,12 +74,13 @@ async def give(request: web.Request) -> web.Response:
             for sink in found
         ]
         to = wanted_owner(request)
-        vhost.sinks.check_quota(to, outcomes.count(TAKES))
+        area = area_of(vhost)
+        area.sinks.check_quota(to, outcomes.count(TAKES))
         for sink, outcome in zip(found, outcomes, strict=True):
             if outcome == OFFERS:
                 sink.offered = to
             else:
-                vhost.sinks.give(sink, to)
+                area.give(sink, to)
     return answer(outcomes[0])
 
 
@@ -89,7 +92,7 @@ def _named(request: web.Request) -> list[Sink]:
     """
     vhost = found_vhost(request)
     name = request.match_info["sink"]
-    found = vhost.sinks.named(name, request.query.get("destination"))
+    found = area_of(vhost).sinks.named(name, request.query.get("destination"))
     by = asking_owner(request)
     if by is not None and not is_administrator(request):
         known = [sink for sink in found if by.is_same(sink.owner) or by.is_same(sink.offered)]

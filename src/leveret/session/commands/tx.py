@@ -146,7 +146,7 @@ def _publish(channel: Channel, publish: TxPublish) -> i64:
     outcome: i64 = 0
     owner = channel.connection.access.owner
     if queues and publish.staging is not None:
-        outcome = channel.vhost.stage(message, publish.staging, owner)
+        outcome = publish.staging.publish(message, owner)
     elif queues:
         outcome = channel.vhost.publish(message, queues, owner)
     if turn.events is not None and publish.staging is None:

@@ -9,7 +9,7 @@ from mypy_extensions import i64
 from leveret.broker.classic.classic import ClassicQueue
 from leveret.broker.queue.queue import Queue
 from leveret.broker.staging.commit import COMMIT_KEY
-from leveret.broker.staging.staging import Staging
+from leveret.broker.staging.staging import Staging, staging_of
 from leveret.broker.topology.exchange import Exchange, Routing
 from leveret.errors import (
     AccessRefused,
@@ -70,7 +70,7 @@ class Route:
         self.commits = self.routing_key == COMMIT_KEY
         for queue in self.queues:
             if isinstance(queue, ClassicQueue):
-                self.staging = queue.staging
+                self.staging = staging_of(queue)
         self.special = self.commits or self.staging is not None
 
     def make_immediate(self) -> None:

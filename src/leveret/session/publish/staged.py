@@ -15,9 +15,10 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from leveret.broker.classic.classic import ClassicQueue
+from leveret.broker.staging.area import area_of
 from leveret.broker.staging.commit import Commit, read_command
 from leveret.broker.staging.sinks import GIVE_SINK
+from leveret.broker.staging.staging import staging_of
 from leveret.broker.values.permission import CONFIGURE
 from leveret.broker.vhost.vhost import DUPLICATE, RECORDED, REJECTED
 from leveret.errors import AccessRefused, AmqpError, PreconditionFailed, SoftError
@@ -89,7 +90,7 @@ def _stage(channel: Channel, route: Route, properties: bytes, body: bytes) -> No
         channel.transaction.hold(TxPublish(message, route.queues, route.mandatory, staging))
         connection.check_publisher(True)
         return
-    outcome = channel.vhost.stage(message, staging, owner)
+    outcome = staging.publish(message, owner)
     if channel.mode == CONFIRM:
         channel.confirms.count(outcome)
     connection.check_publisher(outcome & RECORDED != 0)
@@ -116,7 +117,7 @@ class ChannelCommit(Commit):
 
     def __init__(self, channel: Channel, message: Message, mandatory: bool) -> None:
         owner = channel.connection.access.owner
-        super().__init__(channel.vhost, read_command(message.body), owner)
+        super().__init__(area_of(channel.vhost), read_command(message.body), owner)
         self.channel = channel
         self.message = message
         self.mandatory = mandatory
@@ -168,8 +169,7 @@ class ChannelCommit(Commit):
 
     def _shows_right(self, name: Name) -> bool:
         """Tell whether a staging queue that the user may configure shows a right to the sink."""
-        queue = self.vhost.queues.get(name)
-        staging = queue.staging if isinstance(queue, ClassicQueue) else None
+        staging = staging_of(self.vhost.queues.get(name))
         if staging is not None and staging.owner is None and staging.sink == self.command.sink:
             return True
         for start in (self.command.sink, _SPARKS_STAGING + self.command.sink):

@@ -1,0 +1,298 @@
+"""The staging area of a virtual host: its staging queues, its sinks, and what they commit.
+
+The decision about a batch is one record of the journal, which names the staging queues; from its
+sync on the batch is there, whatever happens.  What was staged for lower batches of the sink goes
+with it: nobody can commit that any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from leveret.broker.classic.classic import ClassicQueue
+from leveret.broker.core.ownership import Owner, is_free_for, owner_fields
+from leveret.broker.staging.release import Release, Sink
+from leveret.broker.staging.sinks import Sinks
+from leveret.broker.staging.staging import Staging, staging_of
+from leveret.broker.values.arguments import STAGING_DESTINATION, STAGING_SINK, Arguments
+from leveret.broker.vhost.staging_queues import StagingQueues
+from leveret.broker.vhost.vhost import StagingRoom, Vhost
+from leveret.errors import PreconditionFailed
+from leveret.limits import RELEASES_PER_SINK_MAX, SINKS_PER_VHOST_MAX
+
+
+@final
+class StagingArea(StagingQueues):
+    """The staging area of one vhost."""
+
+    def __init__(self, vhost: Vhost) -> None:
+        self.vhost: Final = vhost
+        self.sinks: Final = Sinks(vhost.turn, vhost.name)
+
+    # -- staging queues ---------------------------------------------------------------------------
+
+    def check(self, arguments: Arguments) -> None:
+        """Refuse a staging queue of a new sink whose name holds control characters.
+
+        Raises: PreconditionFailed (406).
+        """
+        sink, destination = arguments.get(STAGING_SINK), arguments.get(STAGING_DESTINATION, "")
+        if isinstance(sink, str) and isinstance(destination, str):
+            self.sinks.check_name(sink, destination)
+
+    def equip(self, queue: ClassicQueue) -> None:
+        """Make a new queue whose arguments name a sink a staging queue."""
+        sink = queue.arguments.get(STAGING_SINK)
+        if isinstance(sink, str):
+            queue.make_staging(Staging(self.vhost, self.sinks, queue))
+            self.sinks.enlist(sink, queue)
+
+    def drop(self) -> None:
+        """Forget all: the vhost is deleted."""
+        self.sinks.drop()
+
+    def staged_of(self, sink: Sink) -> list[ClassicQueue]:
+        """Return the staging queues of a sink, in the order of their declares."""
+        found: list[ClassicQueue] = []
+        for queue in self.sinks.staged.get(sink.name, {}).values():
+            staging = staging_of(queue)
+            if staging is not None and self.sinks.known(sink.name, staging.destination) is sink:
+                found.append(queue)
+        return found
+
+    def _drop_lower(self, sink: Sink) -> None:
+        """Delete what its owner staged for lower batches, unless a commit of it is under way."""
+        for queue in self.staged_of(sink):
+            staging = staging_of(queue)
+            if staging is None or staging.batch >= sink.batch:
+                continue
+            if not is_free_for(staging.owner, sink.owner):
+                continue
+            if staging.release is None and not staging.sealed:
+                self.vhost.drop_queue(queue)
+
+    # -- commits ----------------------------------------------------------------------------------
+
+    def check_room(self, name: str, destination: str, by: Owner | None) -> None:
+        """Check that a sink of `by` may commit one batch more.
+
+        Raises: PreconditionFailed (406).
+        """
+        self.sinks.check_name(name, destination)
+        sink = self.sinks.find(name, destination, by)
+        if sink is None and (
+            len(self.sinks.by_place) >= SINKS_PER_VHOST_MAX or not self.sinks.quota.has_room(by)
+        ):
+            self.sinks.sweep()
+            if len(self.sinks.by_place) >= SINKS_PER_VHOST_MAX:
+                raise PreconditionFailed(f"a vhost has at most {SINKS_PER_VHOST_MAX} sinks")
+            self.sinks.check_quota(by)
+        if sink is not None and len(sink.releases) >= RELEASES_PER_SINK_MAX:
+            raise PreconditionFailed(
+                f"sink '{name}' has {RELEASES_PER_SINK_MAX} batches that are not released yet"
+            )
+
+    def decide(
+        self,
+        name: str,
+        destination: str,
+        batch: i64,
+        queues: list[ClassicQueue],
+        unroutable: str,
+        by: Owner | None,
+    ) -> None:
+        """Commit a batch of `by`, whose the sink is, or is from now on.
+
+        From the sync of the group at hand on the batch goes its way.
+
+        What was staged for lower batches of the sink goes: nobody can commit it any more.
+        """
+        vhost = self.vhost
+        journal = vhost.turn.journal
+        time_ms = vhost.turn.now_ms
+        # First, because what cannot be written must change nothing.
+        record = self._record(name, destination, time_ms, batch, queues, unroutable, by)
+        journal.define("sink", record)
+        sink = self._committed(name, destination, batch, time_ms, by)
+        if queues:
+            self._release(sink, batch, queues, unroutable, journal.group)
+        self._drop_lower(sink)
+
+    def repeated(self, name: str, destination: str, by: Owner | None) -> bool:
+        """Count a commit that is known again; tell whether the journal was told something."""
+        sink = self.sinks.find(name, destination, by)
+        if sink is None:
+            return False
+        sink.repeats += 1
+        placed = bool(destination) and not sink.destination
+        owned = sink.owner is None and by is not None
+        if not placed and not owned:
+            return False
+        record = self._record(name, destination, sink.time_ms, sink.batch, [], "", by)
+        self.vhost.turn.journal.define("sink", record)
+        if owned:
+            self.sinks.own(sink, by)
+        if placed:
+            self.sinks.adopt(sink, destination)
+        return True
+
+    def _committed(
+        self, name: str, destination: str, batch: i64, time_ms: i64, by: Owner | None
+    ) -> Sink:
+        sink = self.sinks.find(name, destination, by)
+        if sink is None:
+            sink = Sink(name, destination)
+            sink.owner = by
+            self.sinks.add(sink)
+        else:
+            if by is not None and not by.is_same(sink.owner):
+                # It was nobody's, or is to be forgotten.
+                self.sinks.own(sink, by)
+            if destination and not sink.destination:
+                self.sinks.adopt(sink, destination)
+        sink.batch = batch
+        sink.time_ms = time_ms
+        self.sinks.arm()
+        return sink
+
+    def restore(
+        self,
+        sink: Sink,
+        releases: list[tuple[i64, list[ClassicQueue], str]],
+    ) -> None:
+        """Take a sink back as the journal told it, with what it had not released."""
+        self.sinks.add(sink)
+        self.sinks.arm()
+        for number, queues, unroutable in releases:
+            self._release(sink, number, queues, unroutable, 0)
+
+    def _release(
+        self, sink: Sink, batch: i64, queues: list[ClassicQueue], unroutable: str, group: i64
+    ) -> None:
+        """Let a committed batch go its way from the sync of `group` on."""
+        release = Release(self.vhost, sink, batch, queues, unroutable)
+        for queue in queues:
+            staging = staging_of(queue)
+            if staging is not None:
+                staging.release = release
+        sink.releases.append(release)
+        release.begin(group)
+
+    def go_on(self) -> None:
+        """Go on with all that is to be released: what it waited for may be over."""
+        for sink in self.sinks.by_place.values():
+            if sink.releases:
+                sink.releases[0].go_on()
+
+    def definitions(self) -> Iterator[dict[str, object]]:
+        """Yield the sinks as records of a checkpoint; they may change meanwhile."""
+        for sink in list(self.sinks.by_place.values()):
+            releases = list(sink.releases)
+            for release in releases:
+                yield self._definition(sink, release.batch, release.left(), release.unroutable)
+            if not releases or releases[-1].batch != sink.batch:
+                yield self._definition(sink, sink.batch, [], "")
+
+    def _definition(
+        self, sink: Sink, batch: i64, queues: list[ClassicQueue], unroutable: str
+    ) -> dict[str, object]:
+        return _definition(
+            self.vhost.name,
+            sink.name,
+            sink.destination,
+            sink.adopted,
+            sink.time_ms,
+            batch,
+            queues,
+            unroutable,
+            sink.owner,
+        )
+
+    def _record(
+        self,
+        name: str,
+        destination: str,
+        time_ms: i64,
+        batch: i64,
+        queues: list[ClassicQueue],
+        unroutable: str,
+        by: Owner | None,
+    ) -> dict[str, object]:
+        """Return the record of a decision of `by` that is about to be taken."""
+        sink = self.sinks.find(name, destination, by)
+        adopted = sink is not None and sink.adopted
+        if sink is not None and destination and not sink.destination:
+            adopted = True
+        elif sink is not None:
+            destination = sink.destination
+        return _definition(
+            self.vhost.name, name, destination, adopted, time_ms, batch, queues, unroutable, by
+        )
+
+    # -- owners -----------------------------------------------------------------------------------
+
+    def give(self, sink: Sink, to: Owner) -> None:
+        """Let a sink, and what its owner staged for it, belong to `to`, and journal that."""
+        vhost = self.vhost
+        journal = vhost.turn.journal
+        before = sink.owner
+        vhost.turn.changes += 1
+        journal.begin_tx()
+        for queue in self.staged_of(sink):
+            staging = staging_of(queue)
+            if staging is not None and is_free_for(staging.owner, before):
+                staging.owner = to
+                journal.define("queue", queue.definition(vhost.name))
+        self.sinks.own(sink, to)
+        left = [release for release in sink.releases if release.batch == sink.batch]
+        if left:
+            record = self._definition(sink, sink.batch, left[0].left(), left[0].unroutable)
+        else:
+            record = self._definition(sink, sink.batch, [], "")
+        journal.define("sink", record)
+        journal.end_tx()
+
+
+@final
+class StagingAreas(StagingRoom):
+    """Who makes the staging area of each new vhost."""
+
+    def open(self, vhost: Vhost) -> StagingQueues:
+        """Return the staging area of `vhost`."""
+        return StagingArea(vhost)
+
+
+def area_of(vhost: Vhost) -> StagingArea:
+    """Return the staging area of a vhost."""
+    area = vhost.staging
+    if isinstance(area, StagingArea):
+        return area
+    raise RuntimeError("a broker's vhosts have staging areas")
+
+
+def _definition(
+    vhost: str,
+    sink: str,
+    destination: str,
+    adopted: bool,
+    time_ms: i64,
+    batch: i64,
+    queues: list[ClassicQueue],
+    unroutable: str,
+    owner: Owner | None,
+) -> dict[str, object]:
+    """Return the decision about a batch as the journal holds it."""
+    return {
+        "vhost": vhost,
+        "name": sink,
+        "destination": destination,
+        "adopted": adopted,
+        "batch": int(batch),
+        "time_ms": int(time_ms),
+        "queues": [int(queue.queue_id) for queue in queues],
+        "unroutable": unroutable,
+        **owner_fields(owner),
+    }
