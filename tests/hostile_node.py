@@ -242,10 +242,10 @@ def _prepare_users(node: Node) -> None:
     broker, users = node.broker, node.broker.users
     for name in ("/", "h"):
         vhost = broker.add_vhost(name)
-        vhost.set_metadata(
+        vhost.metadata.set(
             {"default_queue_type": "", "strict_keys": False, "protected_from_deletion": False}
         )
-        vhost.set_limits({"max-queues": -1})
+        vhost.metadata.set_limits({"max-queues": -1})
         for policy in list(vhost.policies):
             if policy != "p":
                 vhost.clear_policy(policy)

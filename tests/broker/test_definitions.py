@@ -77,7 +77,7 @@ def test_b75_a_file_of_rabbitmq_comes_in(node: Node) -> None:
     report = load(node, rabbitmq())
     broker = node.broker
     shop = broker.vhosts["shop"]
-    assert shop.record() == {
+    assert shop.metadata.record() == {
         "name": "shop",
         "metadata": {
             "description": "the shop",
@@ -376,8 +376,8 @@ def test_what_no_broker_can_take_is_left_out_with_a_note(node: Node) -> None:
 
 def test_queues_come_in_beyond_the_operators_limit_and_with_any_name(node: Node) -> None:
     """An export of a vhost that is over its limit can be put back."""
-    node.vhost.set_limits({"max-queues": 0})
-    node.vhost.set_metadata({"default_queue_type": "quorum"})
+    node.vhost.metadata.set_limits({"max-queues": 0})
+    node.vhost.metadata.set({"default_queue_type": "quorum"})
     queues = [{"vhost": "/", "name": name} for name in ("a", "amq.gen-x")]
     assert load(node, {"queues": queues}).changed == {"queues": 2}
     assert node.vhost.queues["amq.gen-x"].kind == "classic", "the file says what it is"
@@ -540,7 +540,7 @@ def test_a_vhost_goes_into_another(node: Node) -> None:
     load(node, rabbitmq())
     exported = export_vhost(node.broker, "shop")
     assert exported["original_vhost_name"] == "shop"
-    assert exported["metadata"] == node.broker.vhosts["shop"].metadata()
+    assert exported["metadata"] == node.broker.vhosts["shop"].metadata.fields()
     assert "users" not in exported
     queues = exported["queues"]
     assert isinstance(queues, list)
@@ -560,7 +560,7 @@ def test_a_whole_file_into_one_vhost_brings_no_users(node: Node) -> None:
     assert set(node.broker.vhosts) == {"/"}
     assert set(node.broker.users.by_name) == {"guest"}
     assert "q" in node.vhost.queues
-    assert node.vhost.limits == {"max-queues": 1}
+    assert node.vhost.metadata.limits == {"max-queues": 1}
 
 
 def test_a_vhost_that_is_not_there(node: Node) -> None:

@@ -71,14 +71,14 @@ def test_operator_policies_and_limits_are_parameters(node: Node, parameters: Par
     parameters.set("/", "operator_policy", "o", value)
     parameters.set("/", "vhost-limits", "limits", [["max-queues", 5]])
     assert node.vhost.operator_policies["o"].definition == {"max-length": 9}
-    assert node.vhost.limits == {"max-queues": 5}
+    assert node.vhost.metadata.limits == {"max-queues": 5}
     assert parameters.of_vhost("/") == [
         ("operator_policy", "o", {**value, "definition": {"max-length": 9}}),
         ("vhost-limits", "limits", {"max-queues": 5}),
     ]
     parameters.clear("/", "operator_policy", "o")
     parameters.clear("/", "vhost-limits", "limits")
-    assert (node.vhost.operator_policies, node.vhost.limits) == ({}, {})
+    assert (node.vhost.operator_policies, node.vhost.metadata.limits) == ({}, {})
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ def declare(vhost: Vhost, name: str, **arguments: object) -> str:
 
 
 def test_b73_a_vhost_holds_no_more_queues_than_its_limit(vhost: Vhost) -> None:
-    vhost.set_limits({"max-queues": 2})
+    vhost.metadata.set_limits({"max-queues": 2})
     declare(vhost, "a")
     declare(vhost, "b")
     with pytest.raises(PreconditionFailed) as caught:
@@ -38,20 +38,20 @@ def test_b73_a_vhost_holds_no_more_queues_than_its_limit(vhost: Vhost) -> None:
     text = "cannot declare queue 'c': queue limit in vhost '/' (2) is reached"
     assert caught.value.reply_text == f"PRECONDITION_FAILED - {text}"
     declare(vhost, "a")
-    vhost.set_limit("max-queues", 3)
+    vhost.metadata.set_limit("max-queues", 3)
     declare(vhost, "c")
-    vhost.set_limits({"max-queues": -1})
+    vhost.metadata.set_limits({"max-queues": -1})
     declare(vhost, "d")
-    vhost.set_limits({"max-queues": 0})
+    vhost.metadata.set_limits({"max-queues": 0})
     with pytest.raises(PreconditionFailed, match=r"\(0\) is reached"):
         declare(vhost, "e")
-    vhost.clear_limit("max-queues")
-    vhost.clear_limit("max-queues")
+    vhost.metadata.clear_limit("max-queues")
+    vhost.metadata.clear_limit("max-queues")
     declare(vhost, "e")
 
 
 def test_the_queues_named_by_the_broker_count_too(node: Node) -> None:
-    node.vhost.set_limits({"max-queues": 0})
+    node.vhost.metadata.set_limits({"max-queues": 0})
     peer = node.connect()
     peer.send(method(1, "queue.declare", queue="", exclusive=True))
     closed = peer.expect(1, "channel.close")
@@ -60,11 +60,11 @@ def test_the_queues_named_by_the_broker_count_too(node: Node) -> None:
 
 
 def test_limits_are_replaced_or_set_one_by_one(vhost: Vhost) -> None:
-    vhost.set_limits({"max-queues": 5, "max-connections": 9})
-    vhost.set_limits({"max-queues": 6})
-    assert vhost.limits == {"max-queues": 6}
-    vhost.set_limit("max-connections", 7)
-    assert vhost.limits == {"max-queues": 6, "max-connections": 7}
+    vhost.metadata.set_limits({"max-queues": 5, "max-connections": 9})
+    vhost.metadata.set_limits({"max-queues": 6})
+    assert vhost.metadata.limits == {"max-queues": 6}
+    vhost.metadata.set_limit("max-connections", 7)
+    assert vhost.metadata.limits == {"max-queues": 6, "max-connections": 7}
 
 
 @pytest.mark.parametrize(
@@ -79,24 +79,24 @@ def test_limits_are_replaced_or_set_one_by_one(vhost: Vhost) -> None:
 )
 def test_bad_limits_are_refused(vhost: Vhost, limits: Arguments, text: str) -> None:
     with pytest.raises(PreconditionFailed, match=text):
-        vhost.set_limits(limits)
-    assert vhost.limits == {}
+        vhost.metadata.set_limits(limits)
+    assert vhost.metadata.limits == {}
 
 
 # -- the default queue type ------------------------------------------------------------------------
 
 
 def test_a_default_type_is_for_queues_that_name_none(vhost: Vhost) -> None:
-    vhost.set_metadata({"default_queue_type": "quorum"})
+    vhost.metadata.set({"default_queue_type": "quorum"})
     assert declare(vhost, "q") == "quorum"
     assert vhost.queues["q"].arguments == {"x-queue-type": "quorum"}, "as RabbitMQ shows it"
     assert declare(vhost, "c", x_queue_type="classic") == "classic"
     assert declare(vhost, "q") == "quorum"
     assert declare(vhost, "q", x_queue_type="quorum") == "quorum"
-    vhost.set_metadata({"default_queue_type": "stream"})
+    vhost.metadata.set({"default_queue_type": "stream"})
     assert declare(vhost, "s") == "stream"
     assert declare(vhost, "q") == "quorum", "an older queue is declared again as it is"
-    vhost.set_metadata({"default_queue_type": ""})
+    vhost.metadata.set({"default_queue_type": ""})
     assert declare(vhost, "plain") == "classic"
 
 
@@ -107,7 +107,7 @@ def test_a_default_type_is_for_queues_that_name_none(vhost: Vhost) -> None:
 def test_a_queue_that_could_not_be_of_it_stays_classic(
     vhost: Vhost, durable: bool, exclusive: bool, auto_delete: bool
 ) -> None:
-    vhost.set_metadata({"default_queue_type": "quorum"})
+    vhost.metadata.set({"default_queue_type": "quorum"})
     queue = vhost.declare_queue(None, Name("q"), durable, exclusive, auto_delete, {})
     assert (queue.kind, queue.arguments) == ("classic", {})
 
@@ -116,11 +116,11 @@ def test_a_queue_that_could_not_be_of_it_stays_classic(
 
 
 def test_metadata_is_shown_as_it_was_set(vhost: Vhost) -> None:
-    assert vhost.metadata() == {"description": "", "tags": []}
-    vhost.set_metadata({"description": "the shop", "tags": "eu, prod", "unknown": 1})
-    vhost.set_metadata({"strict_keys": True, "protected_from_deletion": True})
-    vhost.set_metadata({"default_queue_type": "rabbit_quorum_queue"})
-    assert vhost.metadata() == {
+    assert vhost.metadata.fields() == {"description": "", "tags": []}
+    vhost.metadata.set({"description": "the shop", "tags": "eu, prod", "unknown": 1})
+    vhost.metadata.set({"strict_keys": True, "protected_from_deletion": True})
+    vhost.metadata.set({"default_queue_type": "rabbit_quorum_queue"})
+    assert vhost.metadata.fields() == {
         "description": "the shop",
         "tags": ["eu", "prod"],
         "default_queue_type": "quorum",
@@ -128,8 +128,8 @@ def test_metadata_is_shown_as_it_was_set(vhost: Vhost) -> None:
         "protected_from_deletion": True,
     }
     assert vhost.strict_keys
-    vhost.set_metadata({"default_queue_type": None, "strict_keys": False, "tags": []})
-    assert vhost.metadata() == {
+    vhost.metadata.set({"default_queue_type": None, "strict_keys": False, "tags": []})
+    assert vhost.metadata.fields() == {
         "description": "the shop",
         "tags": [],
         "protected_from_deletion": True,
@@ -154,23 +154,23 @@ def test_metadata_is_shown_as_it_was_set(vhost: Vhost) -> None:
 )
 def test_bad_metadata_is_refused_as_a_whole(vhost: Vhost, changes: Arguments) -> None:
     with pytest.raises(PreconditionFailed):
-        vhost.set_metadata({"description": "new", **changes})
-    assert vhost.metadata() == {"description": "", "tags": []}
+        vhost.metadata.set({"description": "new", **changes})
+    assert vhost.metadata.fields() == {"description": "", "tags": []}
 
 
 def test_metadata_has_limits(vhost: Vhost) -> None:
     tags = ["t" * 255] * VHOST_TAGS_MAX
-    vhost.set_metadata({"description": "d" * VHOST_DESCRIPTION_BYTES_MAX, "tags": tags})
-    assert vhost.tags == tags
+    vhost.metadata.set({"description": "d" * VHOST_DESCRIPTION_BYTES_MAX, "tags": tags})
+    assert vhost.metadata.tags == tags
 
 
 def test_a_protected_vhost_is_not_deleted(node: Node) -> None:
     shop = node.broker.add_vhost("shop")
-    shop.set_metadata({"protected_from_deletion": True})
+    shop.metadata.set({"protected_from_deletion": True})
     with pytest.raises(PreconditionFailed, match="vhost 'shop' is protected from deletion"):
         node.broker.delete_vhost("shop")
     assert node.broker.vhosts["shop"] is shop
-    shop.set_metadata({"protected_from_deletion": False})
+    shop.metadata.set({"protected_from_deletion": False})
     node.broker.delete_vhost("shop")
     with pytest.raises(NotFound):
         node.broker.delete_vhost("shop")
@@ -182,15 +182,15 @@ def test_a_protected_vhost_is_not_deleted(node: Node) -> None:
 @pytest.mark.parametrize("restart", RESTARTS)
 def test_what_is_said_of_a_vhost_survives(node: Node, restart: Callable[[Node], Node]) -> None:
     shop = node.broker.add_vhost("shop")
-    shop.set_metadata({"description": "old", "tags": ["a"], "default_queue_type": "stream"})
-    shop.set_metadata({"description": "new", "default_queue_type": "quorum", "strict_keys": True})
-    shop.set_metadata({"protected_from_deletion": True})
-    shop.set_limits({"max-queues": 5, "max-connections": 3})
-    shop.set_limits({"max-queues": 5})
-    before = shop.record()
+    shop.metadata.set({"description": "old", "tags": ["a"], "default_queue_type": "stream"})
+    shop.metadata.set({"description": "new", "default_queue_type": "quorum", "strict_keys": True})
+    shop.metadata.set({"protected_from_deletion": True})
+    shop.metadata.set_limits({"max-queues": 5, "max-connections": 3})
+    shop.metadata.set_limits({"max-queues": 5})
+    before = shop.metadata.record()
     shop = restart(node).broker.vhosts["shop"]
-    assert shop.record() == before
-    assert (shop.strict_keys, shop.protected) == (True, True)
+    assert shop.metadata.record() == before
+    assert (shop.strict_keys, shop.metadata.protected) == (True, True)
     assert declare(shop, "q") == "quorum"
 
 
@@ -199,11 +199,11 @@ def test_nothing_of_a_deleted_vhost_is_left_for_a_new_one(
     node: Node, restart: Callable[[Node], Node]
 ) -> None:
     shop = node.broker.add_vhost("shop")
-    shop.set_metadata({"description": "old"})
-    shop.set_limits({"max-queues": 5})
+    shop.metadata.set({"description": "old"})
+    shop.metadata.set_limits({"max-queues": 5})
     node.broker.delete_vhost("shop")
     node.broker.add_vhost("shop")
-    assert restart(node).broker.vhosts["shop"].record() == {
+    assert restart(node).broker.vhosts["shop"].metadata.record() == {
         "name": "shop",
         "metadata": {"description": "", "tags": []},
         "limits": {},

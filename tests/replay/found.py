@@ -112,7 +112,7 @@ def look(node: Node) -> Found:
 def _definitions(node: Node) -> Iterator[tuple[str, dict[str, object]]]:
     broker = node.broker
     for vhost in broker.vhosts.values():
-        yield "vhost", vhost.record()
+        yield "vhost", vhost.metadata.record()
         for policy in vhost.policies.values():
             yield "policy", policy.record(vhost.name)
         for policy in vhost.operator_policies.values():

@@ -43,7 +43,7 @@ def export_definitions(broker: Broker) -> Arguments:
     ]
     definitions: Arguments = {
         "users": [_user(user, users.limits.get(user.name, {})) for user in users.by_name.values()],
-        "vhosts": [vhost.record() for vhost in vhosts],
+        "vhosts": [vhost.metadata.record() for vhost in vhosts],
         "permissions": permissions,
         "topic_permissions": topic_permissions,
         "global_parameters": global_parameters,
@@ -70,7 +70,7 @@ def export_vhost(broker: Broker, name: str) -> Arguments:
     definitions: Arguments = {
         "rabbitmq_definition_format": "single_virtual_host",
         "original_vhost_name": name,
-        "metadata": vhost.metadata(),
+        "metadata": vhost.metadata.fields(),
     }
     for place, rows in enumerate(_vhost_sections(broker, vhost)):
         definitions[_OF_VHOST[place]] = rows

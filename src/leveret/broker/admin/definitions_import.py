@@ -111,7 +111,7 @@ def _stage(broker: Broker, found: list[Entry]) -> Broker:
     stage = Broker(Journal(), broker.memory_bytes_max)
     for name, vhost in broker.vhosts.items():
         copy = stage.restore_vhost(name)
-        copy.restore_record(vhost.record())
+        copy.metadata.restore(vhost.metadata.record())
         copy.policies.update(vhost.policies)
         copy.operator_policies.update(vhost.operator_policies)
         copy.bindings_max = vhost.bindings_max
@@ -290,12 +290,14 @@ class _Import:
         name = entry.name("name")
         limits = entry.table("limits")
         check_limits(limits)
-        before = self._broker.vhosts[name].record() if name in self._broker.vhosts else None
+        before = (
+            self._broker.vhosts[name].metadata.record() if name in self._broker.vhosts else None
+        )
         metadata = entry.table("metadata")
         for field in ("description", "tags", "default_queue_type"):
             if field in entry.fields:
                 metadata[field] = entry.fields[field]
-        return self._broker.put_vhost(name, metadata, limits).record() != before
+        return self._broker.put_vhost(name, metadata, limits).metadata.record() != before
 
     def _user(self, entry: Entry) -> bool:
         name = entry.name("name")

@@ -87,7 +87,7 @@ class Broker:
         """
         vhost = self.vhosts.get(name)
         if vhost is not None:
-            vhost.set_all(metadata, limits)
+            vhost.metadata.set_all(metadata, limits)
             return vhost
         if not 0 < utf8_size(name) <= SHORT_STRING_BYTES_MAX:
             raise PreconditionFailed(f"a vhost's name has 1 to {SHORT_STRING_BYTES_MAX} bytes")
@@ -99,7 +99,7 @@ class Broker:
         record = vhost_record(name, merged_metadata({}, metadata), numbers)
         self.turn.journal.define("vhost", record)
         vhost = self.restore_vhost(name)
-        vhost.restore_record(record)
+        vhost.metadata.restore(record)
         return vhost
 
     def delete_vhost(self, name: str) -> None:
@@ -110,7 +110,7 @@ class Broker:
         vhost = self.vhosts.get(name)
         if vhost is None:
             raise NotFound(f"no vhost '{name}'")
-        if vhost.protected:
+        if vhost.metadata.protected:
             raise PreconditionFailed(f"vhost '{name}' is protected from deletion")
         self.turn.changes += 1
         for link in list(self.links):
@@ -143,7 +143,7 @@ class Broker:
                 self.vhost(name)
             raise NotAllowed(where)
         vhost = self.vhost(name)
-        most = vhost.limits.get("max-connections", -1)
+        most = vhost.metadata.limits.get("max-connections", -1)
         if most >= 0 and self._count_links("", name) >= most:
             raise NotAllowed(f"{where}: connection limit ({most}) is reached")
         most = self.users.limit(user, "max-connections")

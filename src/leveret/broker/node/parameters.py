@@ -109,7 +109,7 @@ class Parameters:
             vhost.set_operator_policy(operator_policy(name, value, others))
             return
         if component == VHOST_LIMITS:
-            vhost.set_limits(_limits(name, value))
+            vhost.metadata.set_limits(_limits(name, value))
             return
         key = (vhost_name, component, name)
         if key not in self.values and len(self.values) >= PARAMETERS_MAX:
@@ -128,8 +128,8 @@ class Parameters:
         if component == OPERATOR_POLICY:
             vhost.clear_operator_policy(name)
             return
-        if component == VHOST_LIMITS and name == LIMITS and vhost.limits:
-            vhost.set_limits({})
+        if component == VHOST_LIMITS and name == LIMITS and vhost.metadata.limits:
+            vhost.metadata.set_limits({})
             return
         key = (vhost_name, component, name)
         if key not in self.values:
@@ -148,7 +148,7 @@ class Parameters:
             policy = vhost.operator_policies.get(name)
             return None if policy is None else policy_value(policy)
         if component == VHOST_LIMITS:
-            return dict(vhost.limits) if vhost.limits else None
+            return dict(vhost.metadata.limits) if vhost.metadata.limits else None
         return self.values.get((vhost_name, component, name))
 
     def normal(self, component: str, name: str, value: object) -> object:
@@ -164,8 +164,8 @@ class Parameters:
             (OPERATOR_POLICY, policy.name, policy_value(policy))
             for policy in vhost.operator_policies.values()
         ]
-        if vhost.limits:
-            found.append((VHOST_LIMITS, LIMITS, dict(vhost.limits)))
+        if vhost.metadata.limits:
+            found.append((VHOST_LIMITS, LIMITS, dict(vhost.metadata.limits)))
         found += [
             (key[1], key[2], value) for key, value in self.values.items() if key[0] == vhost_name
         ]

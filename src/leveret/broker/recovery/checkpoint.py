@@ -74,7 +74,7 @@ class BrokerCheckpoint(CheckpointSource):
         out.counter("user_number", self.broker.users.last_number)
         vhosts = list(self.broker.vhosts.values())
         for vhost in vhosts:
-            out.define("vhost", vhost.record())
+            out.define("vhost", vhost.metadata.record())
             yield
             yield from _hand_over_policies(out, vhost)
         yield from _hand_over_users(out, self.broker.users)

@@ -156,7 +156,7 @@ class Restore(Replay):
     def define(self, kind: str, definition: dict[str, object]) -> None:
         """Take a definition."""
         if kind == "vhost":
-            self.broker.restore_vhost(_text(definition, "name")).restore_record(definition)
+            self.broker.restore_vhost(_text(definition, "name")).metadata.restore(definition)
         elif kind == "exchange":
             self._define_exchange(definition)
         elif kind == "queue":

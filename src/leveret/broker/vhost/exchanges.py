@@ -16,7 +16,7 @@ from leveret.broker.topology.exchange import Exchange
 from leveret.broker.topology.exchanges import check_exchange_type, make_exchange
 from leveret.broker.topology.exchanges.numbers import check_exchange_numbers
 from leveret.broker.values.arguments import Arguments, check_same, differs, type_name
-from leveret.broker.vhost.metadata import VhostMetadata
+from leveret.broker.vhost.policies import VhostPolicies
 from leveret.broker.vhost.replies import is_reply_name
 from leveret.errors import AccessRefused, PreconditionFailed
 from leveret.limits import SHORT_STRING_BYTES_MAX
@@ -26,7 +26,7 @@ from leveret.store.records.definition import Definition
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class VhostExchanges(VhostMetadata):
+class VhostExchanges(VhostPolicies):
     """A virtual host as far as exchanges and bindings go."""
 
     # -- exchanges --------------------------------------------------------------------------------

@@ -8,16 +8,14 @@ Invariants: `limits` and the rest hold checked values only; a change is journale
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, final
 
-from mypy_extensions import i64, mypyc_attr
+from mypy_extensions import i64
 
-from leveret.broker.core.turn import Turn
 from leveret.broker.policy.keys import NUMBER_MAX, utf8_size
 from leveret.broker.queue.queue import Queue
 from leveret.broker.values.arguments import QUEUE_TYPES, Arguments, is_int
-from leveret.broker.vhost.policies import VhostPolicies
-from leveret.broker.vhost.state import Ids
+from leveret.broker.vhost.state import VhostState
 from leveret.errors import PreconditionFailed
 from leveret.limits import SHORT_STRING_BYTES_MAX, VHOST_DESCRIPTION_BYTES_MAX, VHOST_TAGS_MAX
 
@@ -36,12 +34,14 @@ _TYPE_NAMES: Final = {
 _SWITCHES: Final = ("strict_keys", "protected_from_deletion", "tracing")
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
-class VhostMetadata(VhostPolicies):
-    """A virtual host as far as it is described and limited."""
+@final
+class Metadata:
+    """The metadata and the limits of one vhost."""
 
-    def __init__(self, turn: Turn, ids: Ids, name: str) -> None:
-        super().__init__(turn, ids, name)
+    def __init__(self, vhost: VhostState) -> None:
+        self._vhost: Final = vhost
+        #: What the operator limited (`max-connections`, `max-queues`); negative is no limit.
+        self.limits: dict[str, int] = {}
         self.description = ""
         self.tags: list[str] = []
         #: The type of queues that are declared without one; empty for classic.
@@ -51,7 +51,7 @@ class VhostMetadata(VhostPolicies):
 
     # -- metadata ---------------------------------------------------------------------------------
 
-    def metadata(self) -> Arguments:
+    def fields(self) -> Arguments:
         """Return the metadata as RabbitMQ names it; `strict_keys` is Leveret's."""
         return merged_metadata(
             {},
@@ -60,11 +60,11 @@ class VhostMetadata(VhostPolicies):
                 "tags": self.tags,
                 "default_queue_type": self.default_queue_type,
                 "protected_from_deletion": self.protected,
-                "strict_keys": self.strict_keys,
+                "strict_keys": self._vhost.strict_keys,
             },
         )
 
-    def set_metadata(self, changes: Arguments) -> None:
+    def set(self, changes: Arguments) -> None:
         """Change what `changes` names; the rest stays.
 
         It may name description, tags, default_queue_type, strict_keys and protected_from_deletion;
@@ -87,14 +87,14 @@ class VhostMetadata(VhostPolicies):
 
     def _change(self, changes: Arguments, limits: dict[str, int]) -> None:
         """Take checked changes, journaled before anything is changed."""
-        wanted = merged_metadata(self.metadata(), changes)
-        record = vhost_record(self.name, wanted, limits)
+        wanted = merged_metadata(self.fields(), changes)
+        record = vhost_record(self._vhost.name, wanted, limits)
         if record != self.record():
-            self.turn.journal.define("vhost", record)
-            self._take_metadata(changes)
+            self._vhost.turn.journal.define("vhost", record)
+            self._take(changes)
             self.limits = limits
 
-    def _take_metadata(self, changes: Arguments) -> None:
+    def _take(self, changes: Arguments) -> None:
         if "description" in changes:
             self.description = str(changes["description"])
         if "tags" in changes:
@@ -104,7 +104,7 @@ class VhostMetadata(VhostPolicies):
         if "protected_from_deletion" in changes:
             self.protected = changes["protected_from_deletion"] is True
         if "strict_keys" in changes:
-            self.strict_keys = changes["strict_keys"] is True
+            self._vhost.strict_keys = changes["strict_keys"] is True
 
     # -- limits -----------------------------------------------------------------------------------
 
@@ -134,18 +134,21 @@ class VhostMetadata(VhostPolicies):
         """Take one limit away; one that is not set is fine."""
         self.set_limits({key: value for key, value in self.limits.items() if key != name})
 
-    def _check_queue_limit(self, name: str) -> None:
-        """Check that there may be one more queue.  Raises: PreconditionFailed (406)."""
+    def check_queues(self, name: str, count: i64) -> None:
+        """Check that there may be `count` queues with those to come, the first of them `name`.
+
+        Raises: PreconditionFailed (406).
+        """
         most: i64 = self.limits.get("max-queues", -1)
-        if 0 <= most <= len(self.queues):
+        if 0 <= most < count:
             raise PreconditionFailed(
-                f"cannot declare queue '{name}': queue limit in vhost '{self.name}' ({most}) "
-                "is reached"
+                f"cannot declare queue '{name}': queue limit in vhost '{self._vhost.name}' "
+                f"({most}) is reached"
             )
 
     # -- the default queue type -------------------------------------------------------------------
 
-    def _typed(
+    def typed(
         self, arguments: Arguments, durable: bool, exclusive: bool, auto_delete: bool
     ) -> Arguments:
         """Return the arguments of a new queue with the default type, where they name none.
@@ -160,7 +163,7 @@ class VhostMetadata(VhostPolicies):
             return arguments
         return {**arguments, "x-queue-type": kind}
 
-    def _typed_as(self, current: Queue, arguments: Arguments) -> Arguments:
+    def typed_as(self, current: Queue, arguments: Arguments) -> Arguments:
         """Return the arguments of a redeclare that leaves the type to the default.
 
         It is not held against a queue that is there: it may be older than the default.
@@ -173,9 +176,9 @@ class VhostMetadata(VhostPolicies):
 
     def record(self) -> dict[str, object]:
         """Return the vhost as its journal record holds it."""
-        return vhost_record(self.name, self.metadata(), self.limits)
+        return vhost_record(self._vhost.name, self.fields(), self.limits)
 
-    def restore_record(self, record: dict[str, object]) -> None:
+    def restore(self, record: dict[str, object]) -> None:
         """Take what a journal record says; nothing is checked or journaled."""
         metadata = record.get("metadata")
         limits = record.get("limits")
@@ -188,7 +191,7 @@ class VhostMetadata(VhostPolicies):
         }
         if isinstance(metadata, dict):
             whole.update(metadata)
-        self._take_metadata(whole)
+        self._take(whole)
         self.limits = {}
         if isinstance(limits, dict):
             for name, value in limits.items():

@@ -16,6 +16,7 @@ from leveret.broker.policy.keys import merge_exchange_arguments, merge_queue_arg
 from leveret.broker.policy.policy import Policy, queue_type
 from leveret.broker.queue.queue import Queue
 from leveret.broker.topology.exchange import Exchange
+from leveret.broker.vhost.metadata import Metadata
 from leveret.broker.vhost.state import Ids, VhostState
 from leveret.errors import NotFound, PreconditionFailed
 from leveret.limits import POLICIES_PER_VHOST_MAX
@@ -27,6 +28,7 @@ class VhostPolicies(VhostState):
 
     def __init__(self, turn: Turn, ids: Ids, name: str) -> None:
         super().__init__(turn, ids, name)
+        self.metadata = Metadata(self)
         self.policies_max: i64 = POLICIES_PER_VHOST_MAX
         self.policies: dict[str, Policy] = {}
         self.operator_policies: dict[str, Policy] = {}

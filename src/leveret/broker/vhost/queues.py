@@ -88,8 +88,8 @@ class VhostQueues(VhostExchanges):
         auto_delete: bool,
         arguments: Arguments,
     ) -> Queue:
-        self._check_queue_limit(name)
-        arguments = self._typed(arguments, durable, exclusive, auto_delete)
+        self.metadata.check_queues(name, len(self.queues) + 1)
+        arguments = self.metadata.typed(arguments, durable, exclusive, auto_delete)
         return self._create_queue(link, name, durable, exclusive, auto_delete, arguments)
 
     def import_queue(
@@ -107,12 +107,7 @@ class VhostQueues(VhostExchanges):
 
         Raises: PreconditionFailed (406).
         """
-        most: i64 = self.limits.get("max-queues", -1)
-        if most >= 0 and len(self.queues) + count > most:
-            raise PreconditionFailed(
-                f"cannot declare queue '{name}': queue limit in vhost '{self.name}' ({most}) "
-                "is reached"
-            )
+        self.metadata.check_queues(name, len(self.queues) + count)
         if len(self.queues) + count > self.queues_max:
             raise PreconditionFailed(f"a vhost has at most {self.queues_max} queues")
 
@@ -210,7 +205,7 @@ class VhostQueues(VhostExchanges):
         if current.auto_delete != auto_delete:
             raise differs("auto_delete", where, auto_delete, current.auto_delete)
         check_queue_arguments(arguments, where)
-        check_equivalent(current.arguments, self._typed_as(current, arguments), where)
+        check_equivalent(current.arguments, self.metadata.typed_as(current, arguments), where)
 
     def delete_queue(self, link: Link | None, name: Name, if_unused: bool, if_empty: bool) -> i64:
         """Delete a queue; return its waiting messages.  One that is not there gives 0.

@@ -85,8 +85,6 @@ class VhostState:
         self.queues_max: i64 = QUEUES_PER_VHOST_MAX
         self.exchanges_max: i64 = EXCHANGES_PER_VHOST_MAX
         self.bindings_max: i64 = BINDINGS_PER_EXCHANGE_MAX
-        #: What the operator limited (`max-connections`, `max-queues`); negative is no limit.
-        self.limits: dict[str, int] = {}
         #: Keys of topic exchanges must be plain words (`routing.keys`): a setting of the vhost.
         self._strict_keys = False
         #: The group of the journal that holds the newest removal of a definition.

@@ -48,7 +48,11 @@ async def limits(request: web.Request) -> web.Response:
     """Return the limits of all vhosts or of one."""
     one = "vhost" in request.match_info
     found = [found_vhost(request)] if one else list(request.app[BROKER].vhosts.values())
-    rows = [{"vhost": vhost.name, "value": dict(vhost.limits)} for vhost in found if vhost.limits]
+    rows = [
+        {"vhost": vhost.name, "value": dict(vhost.metadata.limits)}
+        for vhost in found
+        if vhost.metadata.limits
+    ]
     return json_response(rows)
 
 
@@ -56,14 +60,14 @@ async def put_limits(request: web.Request) -> web.Response:
     """Set limits of a vhost beside those that are set: all in the body, or none."""
     wanted = await object_of(request)
     async with request.app[OPERATOR].changing():
-        found_vhost(request).add_limits(wanted)
+        found_vhost(request).metadata.add_limits(wanted)
     return web.Response(status=204)
 
 
 async def delete_limits(request: web.Request) -> web.Response:
     """Take all limits of a vhost away."""
     async with request.app[OPERATOR].changing():
-        found_vhost(request).set_limits({})
+        found_vhost(request).metadata.set_limits({})
     return web.Response(status=204)
 
 
@@ -71,14 +75,14 @@ async def put_limit(request: web.Request) -> web.Response:
     """Set one limit of a vhost."""
     value = number_of(await object_of(request), "value")
     async with request.app[OPERATOR].changing():
-        found_vhost(request).set_limit(request.match_info["name"], value)
+        found_vhost(request).metadata.set_limit(request.match_info["name"], value)
     return web.Response(status=204)
 
 
 async def delete_limit(request: web.Request) -> web.Response:
     """Take one limit of a vhost away."""
     async with request.app[OPERATOR].changing():
-        found_vhost(request).clear_limit(request.match_info["name"])
+        found_vhost(request).metadata.clear_limit(request.match_info["name"])
     return web.Response(status=204)
 
 
@@ -87,7 +91,7 @@ def _row(vhost: Vhost) -> Row:
     queues = [queue for queue in vhost.queues.values() if not queue.hidden]
     ready = sum([int(queue.ready_count()) for queue in queues])
     unacked = sum([int(queue.unacked_count) for queue in queues])
-    metadata = vhost.metadata()
+    metadata = vhost.metadata.fields()
     return {
         "name": vhost.name,
         **metadata,
