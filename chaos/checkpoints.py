@@ -259,7 +259,7 @@ class Core:
         for image in images:
             again = Node(RecordingDisk(image))
             total.violations += len(again.orphaned) + len(again.report.damages)
-            there = "q" in again.vhost.queues
+            there = "q" in again.vhost.queues.by_name
             bodies = [item.message.body for item in held(again.classic("q"))] if there else []
             found = [int(body) for body in bodies]
             total.lost += len(set(sure) - set(found))

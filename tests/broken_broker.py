@@ -155,10 +155,10 @@ class BrokenNode(Node):
     def _put_parts(self) -> None:
         broker = self.broker
         vhost = broker.vhost("/")
-        vhost.queues["broken"] = BrokenQueue(
+        vhost.queues.by_name["broken"] = BrokenQueue(
             broker.turn, 1_000_000, "broken", False, False, False, {}
         )
-        vhost.bind(Name("amq.fanout"), Name("broken"), True, "", {}, None)
+        vhost.exchanges.bind(Name("amq.fanout"), Name("broken"), True, "", {}, None)
         link = BrokenLink(broker.turn, "broken")
         link.user = "guest"
         link.vhost_name = "/"

@@ -27,7 +27,7 @@ from leveret.broker.recovery.compaction import Compaction
 from leveret.broker.recovery.restore import Restore
 from leveret.broker.staging.area import StagingArea, area_of
 from leveret.broker.stream.stream import Stream
-from leveret.broker.vhost.state import StreamIds
+from leveret.broker.vhost.ids import StreamIds
 from leveret.broker.vhost.vhost import Vhost
 from leveret.clock import ManualClock
 from leveret.limits import INPUT_BYTES_HELD_MAX, OUTPUT_BYTES_HIGH
@@ -216,13 +216,13 @@ class Node:
 
     def classic(self, name: str) -> ClassicQueue:
         """A classic queue of the default vhost."""
-        queue = self.vhost.queues[name]
+        queue = self.vhost.queues.by_name[name]
         assert isinstance(queue, ClassicQueue)
         return queue
 
     def stream(self, name: str) -> Stream:
         """A stream of the default vhost."""
-        stream = self.vhost.queues[name]
+        stream = self.vhost.queues.by_name[name]
         assert isinstance(stream, Stream)
         return stream
 

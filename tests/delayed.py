@@ -37,14 +37,14 @@ def delay(peer: Peer, ms: Any, body: bytes = b"m", *, key: str = "k", **props: A
 def drain(peer: Peer, queue: str = "q") -> list[bytes]:
     """Take what is in a queue."""
     bodies: list[bytes] = []
-    while peer.node.vhost.queues[queue].ready_count() > 0:
+    while peer.node.vhost.queues.by_name[queue].ready_count() > 0:
         bodies.append(peer.call_get(queue, no_ack=True).body)
     return bodies
 
 
 def store_of(node: Node) -> DelayedMessages:
     """What `e` keeps."""
-    store = node.vhost.exchanges["e"].delayed
+    store = node.vhost.exchanges.by_name["e"].delayed
     assert store is not None
     return store
 

@@ -250,20 +250,20 @@ def _furnish(node: Node) -> None:
         ("canary-fanout", "fanout", {}),
         ("canary-delayed", "x-delayed-message", {"x-delayed-type": "direct"}),
     ):
-        vhost.declare_exchange(Name(name), kind, True, False, False, dict(arguments))
-    vhost.declare_exchange(Name("canary-internal"), "fanout", True, False, True, {})
+        vhost.exchanges.declare(Name(name), kind, True, False, False, dict(arguments))
+    vhost.exchanges.declare(Name("canary-internal"), "fanout", True, False, True, {})
     staging: dict[str, object] = {"x-staging-sink": "canary-sink", "x-staging-batch": 5}
     stream: dict[str, object] = {"x-queue-type": "stream"}
-    vhost.declare_queue(None, Name("canary-queue"), True, False, False, {})
-    vhost.declare_queue(None, Name("canary-stream"), True, False, False, stream)
+    vhost.queues.declare(None, Name("canary-queue"), True, False, False, {})
+    vhost.queues.declare(None, Name("canary-stream"), True, False, False, stream)
     declare_super_stream(vhost, Name("canary-super"), {"x-super-stream-partitions": 2})
     owner = node.connect_as("guest", vhost=VHOST)
     owner.declare("canary-staging", arguments=staging)
     owner.declare("canary-locked", exclusive=True)
     topic = Name("canary-topic")
     for queue in ("canary-queue", "canary-locked"):
-        vhost.bind(topic, Name(queue), True, "canary-key", {}, owner.connection)
-    vhost.bind(topic, Name("canary-delayed"), False, "canary-between", {}, None)
+        vhost.exchanges.bind(topic, Name(queue), True, "canary-key", {}, owner.connection)
+    vhost.exchanges.bind(topic, Name("canary-delayed"), False, "canary-between", {}, None)
     staged = {"x-staged-exchange": "canary-topic", "x-staged-routing-key": "canary-key"}
     committed = {"sink": "canary-sink", "batch": 0, "queues": []}
     numbered = {"x-publisher": "canary-publisher", "x-publishing-id": 1}
@@ -278,7 +278,7 @@ def _furnish(node: Node) -> None:
     )  # fmt: skip
     node.sync()
     assert not owner.take()
-    found = vhost.queues["canary-stream"]
+    found = vhost.queues.by_name["canary-stream"]
     assert isinstance(found, Stream)
     found.offsets.set("canary-reader", 0, node.broker.users.owner("guest"))
 
@@ -294,10 +294,10 @@ def state(node: Node, but: str = "") -> tuple[object, ...]:
     ]
     found.append(others(SimpleNamespace(broker=SimpleNamespace(vhosts=vhosts))))  # type: ignore[arg-type]
     for vhost in vhosts.values():
-        for queue in vhost.queues.values():
+        for queue in vhost.queues.by_name.values():
             counts = (int(queue.ready_count()), int(queue.unacked_count), len(queue.consumers))
             found.append((vhost.name, queue.name, counts, len(queue.bindings)))
-        found.append((vhost.name, sorted(vhost.exchanges), _owners(vhost)))
+        found.append((vhost.name, sorted(vhost.exchanges.by_name), _owners(vhost)))
     return tuple(found)
 
 
@@ -305,7 +305,7 @@ def _owners(vhost: Vhost) -> list[tuple[str, str, str]]:
     """Whose each thing of a vhost is that has an owner."""
     found: list[tuple[str, str, str]] = [
         (queue.name, str(name), key_of(one.owner))
-        for queue in vhost.queues.values()
+        for queue in vhost.queues.by_name.values()
         if queue.publishers is not None
         for name, one in queue.publishers.by_name.items()
     ]
@@ -313,7 +313,7 @@ def _owners(vhost: Vhost) -> list[tuple[str, str, str]]:
         ("sink", str(place), key_of(one.owner))
         for place, one in area_of(vhost).sinks.by_place.items()
     ]
-    for queue in vhost.queues.values():
+    for queue in vhost.queues.by_name.values():
         if isinstance(queue, Stream):
             found += [(queue.name, name, key_of(one)) for name, one in queue.offsets.owners.items()]
         if isinstance(queue, ClassicQueue) and queue.staging is not None:
@@ -330,7 +330,7 @@ def hand_over(node: Node, user: str) -> None:
     area = area_of(vhost)
     for sink in list(area.sinks.by_place.values()):
         area.give(sink, to)
-    for queue in vhost.queues.values():
+    for queue in vhost.queues.by_name.values():
         for name in [] if queue.publishers is None else list(queue.publishers.by_name):
             queue.give_publisher(name, to)
         if isinstance(queue, Stream):

@@ -123,10 +123,10 @@ def others(node: Node) -> str:
             found.append(("sink", vhost.name, place, int(sink.batch), key_of(sink.owner)))
         found += [
             ("delayed", exchange.name, sorted(exchange.delayed.messages))
-            for exchange in vhost.exchanges.values()
+            for exchange in vhost.exchanges.by_name.values()
             if exchange.durable and exchange.delayed is not None
         ]
-        for queue in vhost.queues.values():
+        for queue in vhost.queues.by_name.values():
             if not queue.recorded:
                 continue
             numbers = {} if queue.publishers is None else queue.publishers.by_name
@@ -203,21 +203,23 @@ def prepare(node: Node) -> None:
         "stage": {"x-staging-sink": "sink", "x-staging-batch": 1},
     }
     for name, arguments in declared.items():
-        if name not in vhost.queues:
-            vhost.declare_queue(None, Name(name), True, False, False, arguments)
+        if name not in vhost.queues.by_name:
+            vhost.queues.declare(None, Name(name), True, False, False, arguments)
     exchanges: dict[str, tuple[str, dict[str, object]]] = {
         "e": ("x-delayed-message", {"x-delayed-type": "topic"}),
         "hash": ("x-consistent-hash", {}),
         "history": ("x-recent-history", {"x-recent-history-length": 5}),
     }
     for name, (kind, arguments) in exchanges.items():
-        if name not in vhost.exchanges:
-            vhost.declare_exchange(Name(name), kind, True, False, False, arguments)
-    if "parts" not in vhost.exchanges and not any(one.startswith("parts-") for one in vhost.queues):
+        if name not in vhost.exchanges.by_name:
+            vhost.exchanges.declare(Name(name), kind, True, False, False, arguments)
+    if "parts" not in vhost.exchanges.by_name and not any(
+        one.startswith("parts-") for one in vhost.queues.by_name
+    ):
         declare_super_stream(
             vhost, Name("parts"), {"x-super-stream-partitions": 3, "x-max-age": "1D"}
         )
-    stream = vhost.queues["s"]
+    stream = vhost.queues.by_name["s"]
     if isinstance(stream, Stream) and "reader" not in stream.offsets.stored:
         stream.offsets.set("reader", 0)
     _prepare_used(node)
@@ -227,7 +229,7 @@ def prepare(node: Node) -> None:
 def _prepare_used(node: Node) -> None:
     """Make what clients make by use: a sink, and a publisher of the queue."""
     vhost = node.broker.vhosts["h"]
-    queue, owner = vhost.queues["q"], node.broker.users.owner("u")
+    queue, owner = vhost.queues.by_name["q"], node.broker.users.owner("u")
     area = area_of(vhost)
     if area.sinks.known("sink", "d") is None:
         area.decide("sink", "d", 0, [], "fail", owner)
@@ -246,17 +248,17 @@ def _prepare_users(node: Node) -> None:
             {"default_queue_type": "", "strict_keys": False, "protected_from_deletion": False}
         )
         vhost.metadata.set_limits({"max-queues": -1})
-        for policy in list(vhost.policies):
+        for policy in list(vhost.policies.by_name):
             if policy != "p":
-                vhost.clear_policy(policy)
-        for policy in list(vhost.operator_policies):
+                vhost.policies.clear(policy)
+        for policy in list(vhost.policies.operator_by_name):
             if policy != "p":
-                vhost.clear_operator_policy(policy)
+                vhost.policies.clear_operator(policy)
     vhost = broker.vhosts["h"]
-    if "p" not in vhost.policies:
-        vhost.set_policy(make_policy("p", "^x", {"max-length": 5}))
-    if "p" not in vhost.operator_policies:
-        vhost.set_operator_policy(make_policy("p", "^x", {"max-length": 5}, operator=True))
+    if "p" not in vhost.policies.by_name:
+        vhost.policies.set(make_policy("p", "^x", {"max-length": 5}))
+    if "p" not in vhost.policies.operator_by_name:
+        vhost.policies.set_operator(make_policy("p", "^x", {"max-length": 5}, operator=True))
     if "g" not in broker.parameters.global_values:
         broker.parameters.set_global("g", 1)
     for name in ("guest", "u"):

@@ -26,7 +26,7 @@ def got(peer: Peer, queue: str = "q") -> list[int]:
 def exact(node: Node) -> None:
     """What is counted must be what is there."""
     held_bytes = held_messages = 0
-    for queue in node.vhost.queues.values():
+    for queue in node.vhost.queues.by_name.values():
         assert isinstance(queue, ClassicQueue)
         waiting = all_waiting(queue)
         assert queue.ready_count() == len(waiting), queue.name

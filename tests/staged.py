@@ -73,7 +73,7 @@ def bodies(node: Node, queue: str = "q") -> list[bytes]:
     node.sync()
     peer = node.connect()
     found = []
-    while node.vhost.queues[queue].ready_count():
+    while node.vhost.queues.by_name[queue].ready_count():
         found.append(peer.call_get(queue, no_ack=True).body)
     peer.lose()
     return found

@@ -31,7 +31,7 @@ from leveret.broker.recovery.checkpoint import BrokerCheckpoint
 from leveret.broker.recovery.compaction import Compaction
 from leveret.broker.recovery.restore import Restore
 from leveret.broker.values.arguments import Arguments
-from leveret.broker.vhost.state import StreamIds
+from leveret.broker.vhost.ids import StreamIds
 from leveret.clock import TICK_MS, Clock, LivedClock
 from leveret.config import Settings
 from leveret.errors import PreconditionFailed

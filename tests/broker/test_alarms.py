@@ -41,13 +41,13 @@ def test_publishers_are_blocked_below_the_reserve_and_go_on_above_it(node: Node)
     assert node.broker.disk_free_bytes == RESERVE - 1
     peer.send(publish(1, "", "q", b"one more"), publish(1, "", "q", b"held"))
     assert peer.expect(0, "connection.blocked").reason == "low on disk"
-    assert node.vhost.queue(Name("q"), None).ready_count() == 1
+    assert node.vhost.queues.existing(Name("q"), None).ready_count() == 1
     node.sync()
     # What the journal has of it would have to be written by a checkpoint.
     assert judge(node, RESERVE * 9 // 8)
     judge(node, RESERVE * 9 // 8 + 1000)
     peer.expect(0, "connection.unblocked")
-    assert node.vhost.queue(Name("q"), None).ready_count() == 2
+    assert node.vhost.queues.existing(Name("q"), None).ready_count() == 2
 
 
 def test_consumers_acks_and_deletes_go_on(node: Node) -> None:

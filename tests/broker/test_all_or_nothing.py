@@ -29,11 +29,11 @@ MANY: Arguments = {f"a{number}": number for number in range(TABLE_ENTRIES_MAX - 
 
 
 def bind(node: Node, key: str, arguments: Arguments) -> None:
-    node.vhost.bind(Name("amq.direct"), Name("q"), True, key, arguments, None)
+    node.vhost.exchanges.bind(Name("amq.direct"), Name("q"), True, key, arguments, None)
 
 
 def declare(node: Node, **arguments: object) -> None:
-    node.vhost.declare_queue(None, Name("new"), False, False, False, dict(arguments))
+    node.vhost.queues.declare(None, Name("new"), False, False, False, dict(arguments))
 
 
 REFUSED: dict[str, tuple[Callable[[Node], object], str]] = {
@@ -112,7 +112,7 @@ REFUSED: dict[str, tuple[Callable[[Node], object], str]] = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_refused_change_changes_nothing(node: Node, name: str) -> None:
     change, text = REFUSED[name]
-    node.vhost.declare_queue(None, Name("q"), True, False, False, {})
+    node.vhost.queues.declare(None, Name("q"), True, False, False, {})
     node.sync()
     before = write_definitions(export_definitions(node.broker), "3")
     topics = dict(node.broker.users.topic_permissions)
@@ -132,7 +132,7 @@ def test_an_argument_that_is_no_number_closes_the_channel(node: Node) -> None:
     closed = peer.expect(1, "channel.close")
     assert closed.code == 406
     assert closed.text.startswith("PRECONDITION_FAILED - the queue cannot be kept: field")
-    assert "q" not in node.vhost.queues
+    assert "q" not in node.vhost.queues.by_name
 
 
 def test_values_that_json_has_no_form_for_move_in_a_file(node: Node) -> None:
@@ -152,7 +152,7 @@ def test_values_that_json_has_no_form_for_move_in_a_file(node: Node) -> None:
     other = Node()
     import_definitions(other.broker, read_definitions(exported), b"salt")
     assert write_definitions(export_definitions(other.broker), "3") == exported
-    assert other.vhost.queues["q"].arguments == node.vhost.queues["q"].arguments
+    assert other.vhost.queues.by_name["q"].arguments == node.vhost.queues.by_name["q"].arguments
 
 
 @pytest.mark.parametrize("typed", ["!", "AAAA", "AAAAAUE="])
@@ -160,7 +160,7 @@ def test_typed_arguments_that_are_none_are_refused(node: Node, typed: str) -> No
     queue = {"vhost": "/", "name": "q", "typed_arguments": typed}
     with pytest.raises(PreconditionFailed, match="typed_arguments"):
         import_definitions(node.broker, {"queues": [queue]}, b"salt")
-    assert not node.vhost.queues
+    assert not node.vhost.queues.by_name
 
 
 def test_an_import_takes_a_true_for_no_one(node: Node) -> None:

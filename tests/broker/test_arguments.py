@@ -89,7 +89,7 @@ def test_what_may_not_be(peer: Peer, arguments: dict[str, Any], text: str) -> No
     said = refusal(peer, arguments)
     assert said is not None
     assert said.startswith("invalid arg " + text.format(WHERE))
-    assert "q" not in peer.node.vhost.queues
+    assert "q" not in peer.node.vhost.queues.by_name
 
 
 DIFFERENT: list[tuple[dict[str, Any], dict[str, Any], str]] = [

@@ -36,7 +36,10 @@ def unbind(peer: Peer, key: str = "k", **arguments: Any) -> None:
 def count(peer: Peer) -> int:
     """How many bindings there are, seen from both ends."""
     vhost = peer.node.vhost
-    both = len(vhost.exchanges["amq.direct"].bindings), len(vhost.queues["q"].bindings)
+    both = (
+        len(vhost.exchanges.by_name["amq.direct"].bindings),
+        len(vhost.queues.by_name["q"].bindings),
+    )
     assert both[0] == both[1]
     return both[0]
 
@@ -78,10 +81,10 @@ def test_to_an_exchange_and_to_a_queue_of_one_name_are_two(bound: Peer) -> None:
     bound.call(1, "exchange.declare", exchange="q", type="fanout")
     bind(bound)
     bound.call(1, "exchange.bind", source="amq.direct", destination="q", routing_key="k")
-    assert len(bound.node.vhost.exchanges["amq.direct"].bindings) == 2
+    assert len(bound.node.vhost.exchanges.by_name["amq.direct"].bindings) == 2
     unbind(bound)
-    (left,) = bound.node.vhost.exchanges["amq.direct"].bindings.values()
-    assert left.exchange is bound.node.vhost.exchanges["q"]
+    (left,) = bound.node.vhost.exchanges.by_name["amq.direct"].bindings.values()
+    assert left.exchange is bound.node.vhost.exchanges.by_name["q"]
 
 
 def test_unbinding_what_is_not_bound_is_fine(bound: Peer) -> None:
@@ -120,8 +123,8 @@ def test_an_x_match_that_is_none_leaves_no_binding(bound: Peer) -> None:
     values = {"queue": "q", "exchange": "amq.headers", "arguments": {"x-match": "some"}}
     bound.send(method(1, "queue.bind", **values))
     assert bound.expect(1, "channel.close").code == 406
-    assert not bound.node.vhost.exchanges["amq.headers"].bindings
-    assert not bound.node.vhost.queues["q"].bindings
+    assert not bound.node.vhost.exchanges.by_name["amq.headers"].bindings
+    assert not bound.node.vhost.queues.by_name["q"].bindings
     peer = bound.node.connect()
     peer.send(publish(1, "amq.headers", "", b"x"))
     peer.call(1, "basic.qos")

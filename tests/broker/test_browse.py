@@ -195,7 +195,7 @@ def test_it_is_no_consumer_of_the_queue(peer: Peer) -> None:
     reader.send(method(1, "basic.consume", **consume_unread))
     assert peer.call(1, "queue.declare", queue="q", passive=True).consumer_count == 1
     peer.call(1, "basic.cancel", consumer_tag="c")
-    assert "q" not in peer.node.vhost.queues
+    assert "q" not in peer.node.vhost.queues.by_name
     reader.read_on()
     assert reader.names() == ["basic.consume-ok", "basic.cancel"]
 

@@ -17,7 +17,7 @@ from raw_codec import method, publish
 
 def fill(peer: Peer, count: int) -> None:
     """Publish persistent messages, each with a body of its own, and a transient one between."""
-    start = int(peer.node.vhost.queues["q"].published)
+    start = int(peer.node.vhost.queues.by_name["q"].published)
     for number in range(start, start + count):
         peer.send(publish(1, "", "q", b"%d" % number, delivery_mode=2))
 
@@ -75,7 +75,7 @@ def test_chunked_messages_that_went_stay_away(first: str, second: str) -> None:
         step(peer)
     node.sync()
     node.take_checkpoint()
-    if node.vhost.queues["q"].ready_count() < 3:
+    if node.vhost.queues.by_name["q"].ready_count() < 3:
         fill(peer, 3)
     for step in CASES[second]:
         step(peer)
@@ -131,20 +131,20 @@ def test_a_queue_deleted_between_the_slices_is_gone(node_with_queue: Node) -> No
     peer.call(1, "queue.delete", queue="q")
     node.take_checkpoint()
     again = Node(RecordingDisk(node.image()))
-    assert "q" not in again.vhost.queues
+    assert "q" not in again.vhost.queues.by_name
     assert again.orphaned == []
 
 
 def test_numbers_of_deleted_queues_are_not_given_again(node_with_queue: Node) -> None:
     node = node_with_queue
     peer = node.connect()
-    used = int(node.vhost.queues["q"].queue_id)
+    used = int(node.vhost.queues.by_name["q"].queue_id)
     peer.call(1, "queue.delete", queue="q")
     for _ in range(2):
         node.take_checkpoint()
     again = Node(RecordingDisk(node.image()))
     again.connect().declare("q")
-    assert again.vhost.queues["q"].queue_id > used
+    assert again.vhost.queues.by_name["q"].queue_id > used
 
 
 def test_the_journal_gets_short(node_with_queue: Node) -> None:
@@ -246,4 +246,4 @@ def test_a_vhost_that_is_deleted_meanwhile_leaves_nothing_behind(steps: int) -> 
     again = Node(RecordingDisk(node.image()))
     assert again.orphaned == []
     assert list(again.broker.vhosts) == ["/"]
-    assert not again.vhost.queues
+    assert not again.vhost.queues.by_name

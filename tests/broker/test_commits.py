@@ -112,7 +112,7 @@ def test_a_commit_of_the_most_queues_survives() -> None:
     names = [f"q{number}" for number in range(STAGING_QUEUES_PER_COMMIT_MAX)]
     for name in names:
         arguments: dict[str, object] = {"x-staging-sink": "s", "x-staging-batch": 1}
-        node.vhost.declare_queue(None, Name(name), True, False, False, arguments)
+        node.vhost.queues.declare(None, Name(name), True, False, False, arguments)
     node.sync()
     body = {"sink": "s", "batch": 1, "queues": names, "unroutable": "drop"}
     peer.send(publish(1, "", COMMIT_KEY, json.dumps(body).encode()))
@@ -197,16 +197,17 @@ def test_no_other_way_leads_into_a_staging_queue() -> None:
     other.send(method(1, "queue.bind", **binding))
     assert other.expect(1, "channel.close").code == 403
     # One that an earlier release took is there still.
-    node.vhost.restore_binding(node.vhost.exchanges["amq.fanout"], "a", True, "", {})
+    node.vhost.exchanges.restore_binding(
+        node.vhost.exchanges.by_name["amq.fanout"], "a", True, "", {}
+    )
     headers = {"x-staged-exchange": "", "x-staged-routing-key": "q"}
     peer.send(publish(1, "amq.fanout", "", b"m", headers=headers))
     assert peer.names() == ["basic.nack"]
     peer.declare("letters", arguments={"x-dead-letter-exchange": "amq.fanout", "x-message-ttl": 0})
     peer.send(publish(1, "", "letters", b"m", headers=headers))
     node.tick(10)
-    assert (node.vhost.queues["a"].ready_count(), node.vhost.queues["letters"].ready_count()) == (
-        0, 0,
-    )  # fmt: skip
+    queues = node.vhost.queues.by_name
+    assert (queues["a"].ready_count(), queues["letters"].ready_count()) == (0, 0)
 
 
 @pytest.mark.parametrize(
@@ -251,9 +252,9 @@ def test_an_abandoned_queue_expires_after_its_last_publish() -> None:
     for _ in range(3):
         node.tick(900)
         stage(peer, "a", b"m")
-    assert "a" in node.vhost.queues
+    assert "a" in node.vhost.queues.by_name
     node.tick(1001)
-    assert "a" not in node.vhost.queues
+    assert "a" not in node.vhost.queues.by_name
     assert node.turn.held_messages == 0
 
 
@@ -272,19 +273,19 @@ def test_a_committed_queue_does_not_go_before_its_messages() -> None:
     node = Node()
     peer = held_back(node)
     node.tick(5000)
-    assert node.vhost.queues["a"].ready_count() == 1
+    assert node.vhost.queues.by_name["a"].ready_count() == 1
     for name in ("queue.delete", "queue.purge"):
         peer = node.connect()
         peer.send(method(1, name, queue="a"))
         assert peer.expect(1, "channel.close").code == 406
     again = killed(node)
     again.tick(5000)
-    assert again.vhost.queues["a"].ready_count() == 1
+    assert again.vhost.queues.by_name["a"].ready_count() == 1
     other = again.connect()
     other.call(1, "queue.delete", queue="full")
     again.tick(1000)
     again.sync()
-    assert set(again.vhost.queues) == set()
+    assert set(again.vhost.queues.by_name) == set()
 
 
 def test_a_vhost_goes_with_what_it_releases() -> None:
@@ -378,7 +379,7 @@ def test_a_commit_in_a_transaction_is_part_of_it() -> None:
     commit(peer, "a")
     peer.send(publish(1, "", "q", b"0", delivery_mode=2))
     node.sync()
-    assert node.vhost.queues["q"].ready_count() == 0
+    assert node.vhost.queues.by_name["q"].ready_count() == 0
     assert not node.staging.sinks.has("s", "", 1)
     peer.call(1, "tx.commit")
     assert bodies(node) == [b"0", b"1"]

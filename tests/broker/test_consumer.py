@@ -250,7 +250,7 @@ def test_nothing_comes_after_cancel_ok(publisher: Peer) -> None:
     peer.call(1, "basic.cancel", consumer_tag=tag)
     put(publisher, 0)
     assert peer.take() == []
-    assert not publisher.node.vhost.queue(Name("q"), None).consumers
+    assert not publisher.node.vhost.queues.existing(Name("q"), None).consumers
 
 
 def test_a_consumer_tag_twice_is_a_hard_error(publisher: Peer) -> None:

@@ -17,7 +17,7 @@ from raw_codec import method, publish
 def make(node: Node, priority: int = 0) -> Consumer:
     """A consumer of a queue that nothing is published to."""
     link = node.connect().connection
-    queue = node.vhost.queues["q"]
+    queue = node.vhost.queues.by_name["q"]
     consumer = Consumer(Outlet(link), queue, "c", True, False, 0, {})
     consumer.priority = priority
     return consumer

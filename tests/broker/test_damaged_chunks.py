@@ -40,7 +40,7 @@ def test_a_damaged_chunk_is_not_kept() -> None:
     restore.publish(message(3), [(QUEUE_ID, 3)])
     restore.finish(unclean=True)
 
-    queue = broker.vhost("/").queue(Name("q"), None)
+    queue = broker.vhost("/").queues.existing(Name("q"), None)
     assert isinstance(queue, ClassicQueue)
     assert [stored.ref.first for stored in queue.stored.items] == [1, 5]
     assert [int(item.sequence) for item in queue.unstored(1000)] == [3]

@@ -40,7 +40,7 @@ def put(peer: Peer, *values: object, persistent: bool = True) -> None:
 def bodies(peer: Peer) -> list[bytes]:
     """Take everything that waits."""
     found = []
-    while peer.node.vhost.queues["q"].ready_count():
+    while peer.node.vhost.queues.by_name["q"].ready_count():
         found.append(peer.call_get("q", no_ack=True).body)
     return found
 
@@ -248,10 +248,10 @@ def test_a_policy_does_it_and_ends_it() -> None:
     peer = node.connect()
     peer.declare("q")
     definition: dict[str, object] = {"deduplication-header": "id", "deduplication-window-size": 2}
-    node.vhost.set_policy(make_policy("p", "^q$", definition))
+    node.vhost.policies.set(make_policy("p", "^q$", definition))
     put(peer, 1, 1, 2, 3, 1)
     assert bodies(peer) == [b"1", b"2", b"3", b"1"]
-    node.vhost.clear_policy("p")
+    node.vhost.policies.clear("p")
     put(peer, 1, 1)
     assert bodies(peer) == [b"1", b"1"]
 
@@ -292,7 +292,7 @@ def test_the_window_is_there_again(end: Callable[[Node], Node], policy: bool) ->
         peer = node.connect()
         peer.declare("q")
         definition: dict[str, object] = {"deduplication-header": "id"}
-        node.vhost.set_policy(make_policy("p", "^q$", definition))
+        node.vhost.policies.set(make_policy("p", "^q$", definition))
     else:
         peer = declare(node)
     put(peer, "gone", "stays")

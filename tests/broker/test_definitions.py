@@ -94,7 +94,7 @@ def test_b75_a_file_of_rabbitmq_comes_in(node: Node) -> None:
     assert broker.users.limits["bob"] == {"max-connections": 10, "max-channels": 20}
     assert broker.users.permissions["bob", "/"].write == r"^(bob|shared)\."
     assert broker.users.topic_permissions["bob", "shop"]["events"].write == r"^{username}\."
-    assert {name: queue.kind for name, queue in shop.queues.items()} == {
+    assert {name: queue.kind for name, queue in shop.queues.by_name.items()} == {
         "orders": "classic",
         "orders-q": "quorum",
         "default-type": "quorum",
@@ -104,23 +104,26 @@ def test_b75_a_file_of_rabbitmq_comes_in(node: Node) -> None:
         "dead": "classic",
         "transient-q": "classic",
     }
-    orders = shop.queues["orders"]
+    orders = shop.queues.by_name["orders"]
     assert orders.arguments["x-message-ttl"] == 60_000
     assert (orders.policy, orders.operator_policy) == (
-        shop.policies["orders"],
-        shop.operator_policies["cap"],
+        shop.policies.by_name["orders"],
+        shop.policies.operator_by_name["cap"],
     )
-    assert not shop.queues["transient-q"].durable
-    assert shop.exchange(Name("events")).alternate == "lost"
+    assert not shop.queues.by_name["transient-q"].durable
+    assert shop.exchanges.existing(Name("events")).alternate == "lost"
     assert sorted(
-        key for *_, key, _ in shop.exchange(Name("events")).bindings if key[:1] == "o"
+        key for *_, key, _ in shop.exchanges.existing(Name("events")).bindings if key[:1] == "o"
     ) == [
         "order.#",
         "order.created",
     ]
-    bound = next(iter(shop.exchange(Name("by-header")).bindings.values()))
+    bound = next(iter(shop.exchanges.existing(Name("by-header")).bindings.values()))
     assert bound.arguments["n"] == 5
-    assert broker.vhosts["/"].policies["ha"].definition == {"ha-mode": "all", "message-ttl": 60_000}
+    assert broker.vhosts["/"].policies.by_name["ha"].definition == {
+        "ha-mode": "all",
+        "message-ttl": 60_000,
+    }
     left_out = sorted(note.partition(": ")[2] for note in report.notes)
     assert left_out[0] == "no exchange 'internal' in vhost 'shop'"
     assert left_out[1].startswith("no queue 'amq.gen-")
@@ -263,16 +266,16 @@ def test_bad_definitions_change_nothing_and_name_the_place(
 def test_what_is_too_much_together_is_refused_as_a_whole(node: Node) -> None:
     """Limits count what is there and what comes."""
     load(node, SMALL)
-    node.broker.vhosts["v"].queues_max = 3
+    node.broker.vhosts["v"].queues.count_max = 3
     more = [{"vhost": "v", "name": f"q{number}", "arguments": {}} for number in range(3)]
     with pytest.raises(PreconditionFailed, match=r"queues\[2\] 'q2': a vhost has at most 3 queues"):
         load(node, {"queues": more})
     load(node, {"queues": [*more[:2], SMALL["queues"][0]]})
-    node.broker.vhosts["v"].exchanges_max = len(node.broker.vhosts["v"].exchanges) + 1
+    node.broker.vhosts["v"].exchanges.count_max = len(node.broker.vhosts["v"].exchanges.by_name) + 1
     more = [{"vhost": "v", "name": f"e{number}", "type": "fanout"} for number in range(2)]
     with pytest.raises(PreconditionFailed, match=r"exchanges\[1\] 'e1': a vhost has at most 8"):
         load(node, {"exchanges": more})
-    node.broker.vhosts["v"].bindings_max = 1
+    node.broker.vhosts["v"].exchanges.bindings_max = 1
     again = SMALL["bindings"][0]
     with pytest.raises(PreconditionFailed, match=r"bindings\[1\] 'e': an exchange has at most 1"):
         load(node, {"bindings": [again, {**again, "routing_key": "other"}]})
@@ -306,8 +309,8 @@ def test_components_judge_and_hear_only_what_is_applied(node: Node) -> None:
 def test_definitions_add_and_replace_and_take_nothing_away(node: Node) -> None:
     load(node, SMALL)
     vhost = node.broker.vhosts["v"]
-    vhost.set_policy(make_policy("mine", ".*", {"expires": 9}))
-    vhost.import_queue(Name("mine"), True, False, {})
+    vhost.policies.set(make_policy("mine", ".*", {"expires": 9}))
+    vhost.queues.create(Name("mine"), True, False, {})
     changed = copy.deepcopy(SMALL)
     changed["users"][0]["tags"] = "administrator,monitoring"
     changed["permissions"][0]["read"] = ".*"
@@ -320,9 +323,9 @@ def test_definitions_add_and_replace_and_take_nothing_away(node: Node) -> None:
         "policies": 1,
         "global_parameters": 1,
     }
-    assert set(vhost.queues) == {"q", "mine"}
-    assert set(vhost.policies) == {"p", "mine"}
-    assert vhost.policies["p"].definition == {"expires": 2}
+    assert set(vhost.queues.by_name) == {"q", "mine"}
+    assert set(vhost.policies.by_name) == {"p", "mine"}
+    assert vhost.policies.by_name["p"].definition == {"expires": 2}
     assert node.broker.users.by_name["u"].tags == ["administrator", "monitoring"]
     assert node.broker.users.permissions["u", "v"].read == ".*"
 
@@ -338,7 +341,7 @@ def test_queues_and_exchanges_that_differ_stay_with_a_note(node: Node) -> None:
         "queues[0] 'q': queue 'q' in vhost 'v' is there and differs; it stays as it is",
         "exchanges[0] 'e': exchange 'e' in vhost 'v' is there and differs; it stays as it is",
     ]
-    assert node.broker.vhosts["v"].queues["q"].arguments == {}
+    assert node.broker.vhosts["v"].queues.by_name["q"].arguments == {}
 
 
 def test_what_no_broker_can_take_is_left_out_with_a_note(node: Node) -> None:
@@ -380,7 +383,7 @@ def test_queues_come_in_beyond_the_operators_limit_and_with_any_name(node: Node)
     node.vhost.metadata.set({"default_queue_type": "quorum"})
     queues = [{"vhost": "/", "name": name} for name in ("a", "amq.gen-x")]
     assert load(node, {"queues": queues}).changed == {"queues": 2}
-    assert node.vhost.queues["amq.gen-x"].kind == "classic", "the file says what it is"
+    assert node.vhost.queues.by_name["amq.gen-x"].kind == "classic", "the file says what it is"
 
 
 @pytest.mark.parametrize("restart", RESTARTS)
@@ -458,7 +461,7 @@ OTHERS: dict[str, Any] = {
 def test_parts_that_are_not_here_are_kept_and_told_and_exported(
     node: Node, restart: Callable[[Node], Node]
 ) -> None:
-    node.vhost.declare_queue(None, Name("fast"), True, False, False, {})
+    node.vhost.queues.declare(None, Name("fast"), True, False, False, {})
     report = load(node, OTHERS)
     assert report.notes == []
     assert report.kept == [
@@ -474,8 +477,8 @@ def test_parts_that_are_not_here_are_kept_and_told_and_exported(
         found = exported[section]
         assert isinstance(found, list)
         assert sorted(found, key=str) == sorted(rows, key=str)
-    queue = again.vhost.queues["fast"]
-    assert queue.policy is again.vhost.policies["federated"]
+    queue = again.vhost.queues.by_name["fast"]
+    assert queue.policy is again.vhost.policies.by_name["federated"]
     assert queue.policy.in_force == {"max-length": 7}
     assert effective_definition(queue.policy, queue.operator_policy) == {"max-length": 5}
 
@@ -559,7 +562,7 @@ def test_a_whole_file_into_one_vhost_brings_no_users(node: Node) -> None:
     load(node, SMALL, "/")
     assert set(node.broker.vhosts) == {"/"}
     assert set(node.broker.users.by_name) == {"guest"}
-    assert "q" in node.vhost.queues
+    assert "q" in node.vhost.queues.by_name
     assert node.vhost.metadata.limits == {"max-queues": 1}
 
 

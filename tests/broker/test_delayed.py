@@ -248,9 +248,9 @@ def test_a_ttl_counts_from_the_end_of_the_delay(peer: Peer) -> None:
     delay(peer, 5000, expiration="70")
     peer.node.tick(5000)
     peer.node.tick(69)
-    assert peer.node.vhost.queues["q"].ready_count() == 1
+    assert peer.node.vhost.queues.by_name["q"].ready_count() == 1
     peer.node.tick(2)
-    assert peer.node.vhost.queues["q"].ready_count() == 0
+    assert peer.node.vhost.queues.by_name["q"].ready_count() == 0
 
 
 def test_a_dead_letter_waits_too(ready: Peer) -> None:
@@ -294,7 +294,7 @@ def test_a_transaction_delays_with_its_commit(ready: Peer) -> None:
 
 def set_policy(node: Node, **definition: Any) -> None:
     """Set the policy `p` for all exchanges."""
-    node.vhost.set_policy(make_policy("p", ".*", dict(definition), 0, "exchanges", False))
+    node.vhost.policies.set(make_policy("p", ".*", dict(definition), 0, "exchanges", False))
     node.run()
 
 
@@ -311,7 +311,7 @@ def test_a_policy_makes_an_exchange_delay(peer: Peer) -> None:
     peer = node.connect()
     assert [stats.id for stats in listed(node)] == [1]
     delay(peer, 10, b"too")
-    node.vhost.clear_policy("p")
+    node.vhost.policies.clear("p")
     delay(peer, 10, b"at once")
     assert drain(peer) == [b"at once"]
     node = restarted(node)

@@ -32,7 +32,7 @@ def check(peer: Peer, *names: str) -> None:
         headers = decode_properties(got.properties)["headers"]
         assert (got.body, "BCC" in headers, headers["CC"]) == (b"m", False, ["two"])
     for name in ("one", "two", "three", "four"):
-        assert peer.node.vhost.queues[name].ready_count() == 0
+        assert peer.node.vhost.queues.by_name[name].ready_count() == 0
 
 
 @pytest.mark.parametrize("mode", [1, 2])
@@ -48,7 +48,7 @@ def test_copies_go_out_when_the_message_is_due(restart: str, mode: int) -> None:
         image = node.stop() if restart == "stop" else node.crashed(no_chance)[0]
         node = Node(RecordingDisk(image), clock=node.clock)
         peer = node.connect()
-    assert peer.node.vhost.queues["three"].ready_count() == 0
+    assert peer.node.vhost.queues.by_name["three"].ready_count() == 0
     node.tick(1000)
     check(peer, "one", "two", "three", "four")
 

@@ -57,17 +57,17 @@ def test_a_cancelled_message_does_not_come(ready: Peer) -> None:
     for ms in (10, 20, 30):
         delay(ready, ms, b"%d" % ms)
     vhost = ready.node.vhost
-    assert vhost.cancel_delayed(Name("e"), 2)
-    assert not vhost.cancel_delayed(Name("e"), 2)
-    assert not vhost.cancel_delayed(Name("e"), 9)
-    assert not vhost.cancel_delayed(Name("amq.direct"), 1)
+    assert vhost.exchanges.cancel_delayed(Name("e"), 2)
+    assert not vhost.exchanges.cancel_delayed(Name("e"), 2)
+    assert not vhost.exchanges.cancel_delayed(Name("e"), 9)
+    assert not vhost.exchanges.cancel_delayed(Name("amq.direct"), 1)
     assert [stats.id for stats in listed(ready.node)] == [1, 3]
     assert ready.node.turn.held_messages == 2
     node = restarted(ready.node)
     assert [stats.id for stats in listed(node)] == [1, 3]
     node.tick(30)
     assert drain(node.connect()) == [b"10", b"30"]
-    assert not node.vhost.cancel_delayed(Name("e"), 1)
+    assert not node.vhost.exchanges.cancel_delayed(Name("e"), 1)
 
 
 def test_ids_are_not_used_twice(ready: Peer) -> None:
@@ -84,8 +84,8 @@ def test_ids_are_not_used_twice(ready: Peer) -> None:
 def test_a_purge_drops_all(ready: Peer) -> None:
     for ms in (10, 20, 30):
         delay(ready, ms)
-    assert ready.node.vhost.purge_delayed(Name("e")) == 3
-    assert ready.node.vhost.purge_delayed(Name("amq.direct")) == 0
+    assert ready.node.vhost.exchanges.purge_delayed(Name("e")) == 3
+    assert ready.node.vhost.exchanges.purge_delayed(Name("amq.direct")) == 0
     assert ready.node.turn.held_messages == 0
     assert ready.node.turn.held_bytes == 0
     assert not listed(restarted(ready.node))
@@ -111,7 +111,9 @@ def test_a_deleted_exchange_takes_along_what_it_delays(ready: Peer) -> None:
 def test_a_deleted_vhost_takes_along_what_it_delays(node: Node) -> None:
     vhost = node.broker.add_vhost("other")
     arguments: dict[str, object] = {"x-delayed-type": "fanout"}
-    exchange = vhost.declare_exchange(Name("e"), "x-delayed-message", True, False, False, arguments)
+    exchange = vhost.exchanges.declare(
+        Name("e"), "x-delayed-message", True, False, False, arguments
+    )
     assert exchange.delayed is not None
     node.broker.delete_vhost("other")
     node.sync()
@@ -153,7 +155,7 @@ def test_a_transient_exchange_goes_with_its_messages(peer: Peer) -> None:
     delay(peer, 20)
     assert peer.names() == ["basic.ack"], "nothing is to be synced"
     again = restarted(peer.node)
-    assert "e" not in again.vhost.exchanges
+    assert "e" not in again.vhost.exchanges.by_name
     assert again.orphaned == []
 
 
@@ -177,7 +179,7 @@ def test_a_release_is_one_record(ready: Peer) -> None:
     images = crash_images(ready.node, since)
     for image in images:
         again = Node(RecordingDisk(image))
-        counts = [int(again.vhost.queues[name].ready_count()) for name in ("q", "second")]
+        counts = [int(again.vhost.queues.by_name[name].ready_count()) for name in ("q", "second")]
         found.add((len(listed(again)), *counts))
     assert found == {(1, 0, 0), (0, 1, 1)}
 
@@ -198,17 +200,17 @@ def test_a_delete_is_one_record(ready: Peer) -> None:
     for image in crash_images(ready.node, since):
         again = Node(RecordingDisk(image))
         assert again.orphaned == []
-        found.add(("e" in again.vhost.exchanges, len(listed(again))))
+        found.add(("e" in again.vhost.exchanges.by_name, len(listed(again))))
     assert found == {(True, 1), (False, 0)}
 
 
 STEPS: dict[str, Callable[[Peer], Any]] = {
     "nothing": lambda _: None,
     "release the first": lambda peer: peer.node.tick(10),
-    "cancel the second": lambda peer: peer.node.vhost.cancel_delayed(Name("e"), 2),
+    "cancel the second": lambda peer: peer.node.vhost.exchanges.cancel_delayed(Name("e"), 2),
     "delay more": lambda peer: delay(peer, 40, b"40"),
     "release all": lambda peer: peer.node.tick(100),
-    "purge": lambda peer: peer.node.vhost.purge_delayed(Name("e")),
+    "purge": lambda peer: peer.node.vhost.exchanges.purge_delayed(Name("e")),
 }
 
 
@@ -291,7 +293,7 @@ def test_any_story(steps: list[tuple[str, int]]) -> None:
             now += value
             node.tick(value)
         elif step == "cancel":
-            assert node.vhost.cancel_delayed(Name("e"), value) is (
+            assert node.vhost.exchanges.cancel_delayed(Name("e"), value) is (
                 waits.pop(value, None) is not None
             )
         elif step == "checkpoint":

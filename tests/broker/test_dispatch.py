@@ -88,7 +88,7 @@ def test_any_load_is_handed_out_once_and_within_bounds(seed: int) -> None:
                 out[taker][got.delivery_tag] = int(got.body)
             assert len(out[taker]) <= most
         held = sorted(number for tags in out.values() for number in tags.values())
-        waiting = int(node.vhost.queues["q"].ready_count())
+        waiting = int(node.vhost.queues.by_name["q"].ready_count())
         assert len(held) == len(set(held))
         assert waiting + len(held) + len(done) == sent
         if waiting:

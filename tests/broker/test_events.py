@@ -36,7 +36,7 @@ def put(peer: Peer, count: int, queue: str = "q", **properties: Any) -> None:
 def events(node: Node, vhost: str = "/") -> list[dict[str, Any]]:
     """All events, in the order of the stream."""
     node.sync()
-    stream = node.broker.vhosts[vhost].queues.get(EVENT_STREAM)
+    stream = node.broker.vhosts[vhost].queues.by_name.get(EVENT_STREAM)
     if stream is None:
         return []
     assert isinstance(stream, Stream)
@@ -205,7 +205,7 @@ def test_each_vhost_has_its_own() -> None:
     assert noted is not None
     node.broker.add_vhost("other")
     other = node.broker.vhosts["other"]
-    queue = other.import_queue(Name("q"), True, False, {})
+    queue = other.queues.create(Name("q"), True, False, {})
     noted.queue_event("routed", queue, 1, None)
     node.run()
     assert [e["vhost"] for e in events(node, "other")] == ["other"]
@@ -214,7 +214,7 @@ def test_each_vhost_has_its_own() -> None:
     node.run()
     node.sync()
     assert "other" not in node.broker.vhosts
-    assert EVENT_STREAM not in other.queues
+    assert EVENT_STREAM not in other.queues.by_name
 
 
 def test_no_event_while_publishers_are_blocked() -> None:
@@ -248,7 +248,7 @@ def test_a_turn_notes_so_many_events_and_counts_the_rest() -> None:
 
 def test_a_queue_of_that_name_that_is_no_stream_gets_none() -> None:
     node, peer = followed()
-    node.broker.vhosts["/"].import_queue(EVENT_STREAM, True, False, {})
+    node.broker.vhosts["/"].queues.create(EVENT_STREAM, True, False, {})
     put(peer, 1)
     assert node.classic(EVENT_STREAM).ready_count() == 0
     assert node.turn.events is not None

@@ -44,7 +44,7 @@ def reached(peer: Peer, source: str, key: str = "", **props: Any) -> list[str]:
     """Publish and tell which queues got it, by name, once for each copy."""
     peer.send(publish(1, source, key, b"x", **props))
     got: list[str] = []
-    for name in sorted(peer.node.vhost.queues):
+    for name in sorted(peer.node.vhost.queues.by_name):
         got += [name] * peer.call(1, "queue.purge", queue=name).message_count
     return got
 
@@ -205,9 +205,9 @@ def test_an_auto_delete_exchange_goes_with_its_last_binding(peer: Peer) -> None:
     queue(peer, "q", "e", "one")
     queue(peer, "q", "e", "two")
     peer.call(1, "queue.unbind", queue="q", exchange="e", routing_key="one")
-    assert "e" in peer.node.vhost.exchanges
+    assert "e" in peer.node.vhost.exchanges.by_name
     peer.call(1, "queue.delete", queue="q")
-    assert "e" not in peer.node.vhost.exchanges
+    assert "e" not in peer.node.vhost.exchanges.by_name
 
 
 def test_auto_delete_exchanges_go_one_after_the_other(peer: Peer) -> None:
@@ -216,7 +216,7 @@ def test_auto_delete_exchanges_go_one_after_the_other(peer: Peer) -> None:
     chain(peer, "a", "b")
     chain(peer, "b", "a")
     peer.call(1, "exchange.unbind", source="a", destination="b")
-    assert not {"a", "b"} & set(peer.node.vhost.exchanges)
+    assert not {"a", "b"} & set(peer.node.vhost.exchanges.by_name)
 
 
 def test_delete_if_unused_refuses_while_it_is_bound(peer: Peer) -> None:
@@ -235,8 +235,8 @@ def test_a_deleted_exchange_takes_its_bindings_with_it(peer: Peer) -> None:
     queue(peer, "q", "e")
     chain(peer, "amq.fanout", "e")
     peer.call(1, "exchange.delete", exchange="e")
-    assert not peer.node.vhost.exchanges["amq.fanout"].bindings
-    assert not peer.node.vhost.queues["q"].bindings
+    assert not peer.node.vhost.exchanges.by_name["amq.fanout"].bindings
+    assert not peer.node.vhost.queues.by_name["q"].bindings
     exchange(peer, "e")
     assert reached(peer, "e") == []
     assert reached(peer, "amq.fanout") == []

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leveret.broker.core.turn import Turn
-from leveret.broker.vhost.vhost import Ids, StagingRoom, Vhost
+from leveret.broker.vhost.ids import Ids
+from leveret.broker.vhost.vhost import StagingRoom, Vhost
 from leveret.names import Name
 from leveret.store.journal.journal import Journal
 
@@ -31,16 +32,16 @@ def make(kinds: dict[str, str], alternates: dict[str, str]) -> Vhost:
         arguments: dict[str, object] = {}
         if name in alternates:
             arguments["alternate-exchange"] = alternates[name]
-        vhost.declare_exchange(Name(name), kinds[name], False, False, False, arguments)
+        vhost.exchanges.declare(Name(name), kinds[name], False, False, False, arguments)
     for name in QUEUES:
-        vhost.declare_queue(None, Name(name), False, False, False, {})
+        vhost.queues.declare(None, Name(name), False, False, False, {})
     return vhost
 
 
 def bind(vhost: Vhost, edge: tuple[str, str, str], *, unbind: bool = False) -> None:
     """Make or remove a binding."""
     source, destination, key = edge
-    (vhost.unbind if unbind else vhost.bind)(
+    (vhost.exchanges.unbind if unbind else vhost.exchanges.bind)(
         Name(source), Name(destination), destination in QUEUES, key, {}, None
     )
 
@@ -72,7 +73,9 @@ def reached(
 
 def routed(vhost: Vhost, start: str, key: str) -> list[str]:
     """What the broker says."""
-    return sorted(queue.name for queue in vhost.route(vhost.exchange(Name(start)), key, b"").queues)
+    return sorted(
+        queue.name for queue in vhost.route(vhost.exchanges.existing(Name(start)), key, b"").queues
+    )
 
 
 @given(kinds=KINDS, alternates=ALTERNATES, edges=EDGES, removed=EDGES, key=st.sampled_from(KEYS))
@@ -101,15 +104,15 @@ def test_a_deleted_end_takes_its_bindings_along(
     for edge in sorted(edges):
         bind(vhost, edge)
     if gone in QUEUES:
-        vhost.delete_queue(None, Name(gone), False, False)
-        vhost.declare_queue(None, Name(gone), False, False, False, {})
+        vhost.queues.delete(None, Name(gone), False, False)
+        vhost.queues.declare(None, Name(gone), False, False, False, {})
     else:
-        vhost.delete_exchange(Name(gone), False)
-        vhost.declare_exchange(Name(gone), kinds[gone], False, False, False, {})
+        vhost.exchanges.delete(Name(gone), False)
+        vhost.exchanges.declare(Name(gone), kinds[gone], False, False, False, {})
     left = {edge for edge in edges if gone not in edge[:2]}
     for start in NAMES:
         assert routed(vhost, start, "k") == sorted(reached(start, "k", left, kinds, {}))
     sources = {source for source, _, _ in left}
     for name in NAMES:
-        vhost_has = bool(vhost.exchanges[name].bindings)
+        vhost_has = bool(vhost.exchanges.by_name[name].bindings)
         assert vhost_has == (name in sources)

@@ -49,9 +49,9 @@ def refused_bind(peer: Peer, key: str, queue: str = "q") -> str:
 def drain(peer: Peer) -> dict[str, list[bytes]]:
     """Take what is in all queues."""
     found: dict[str, list[bytes]] = {}
-    for name in sorted(peer.node.vhost.queues):
+    for name in sorted(peer.node.vhost.queues.by_name):
         bodies: list[bytes] = []
-        while peer.node.vhost.queues[name].ready_count() > 0:
+        while peer.node.vhost.queues.by_name[name].ready_count() > 0:
             bodies.append(peer.call_get(name, no_ack=True).body)
         if bodies:
             found[name] = bodies
@@ -184,8 +184,8 @@ def test_a_binding_key_that_is_no_weight(peer: Peer, key: str, why: str) -> None
     exchange(peer, HASH)
     peer.declare("q")
     assert refused_bind(peer, key) == f"The binding key {why}"
-    assert not peer.node.vhost.exchanges["e"].bindings
-    assert not peer.node.vhost.queues["q"].bindings
+    assert not peer.node.vhost.exchanges.by_name["e"].bindings
+    assert not peer.node.vhost.queues.by_name["q"].bindings
 
 
 def test_the_limit_of_weights(peer: Peer) -> None:
@@ -215,7 +215,7 @@ def test_the_limit_of_weights(peer: Peer) -> None:
 def test_arguments_of_a_hash_that_are_none(peer: Peer, arguments: dict[str, Any], why: str) -> None:
     values = {"exchange": "e", "type": HASH, "arguments": arguments}
     assert refused(peer, "exchange.declare", **values) == why
-    assert "e" not in peer.node.vhost.exchanges
+    assert "e" not in peer.node.vhost.exchanges.by_name
 
 
 # -- x-modulus-hash --------------------------------------------------------------------------------
@@ -417,7 +417,7 @@ def test_each_type_is_there_again_and_goes(peer: Peer, type: str) -> None:
     bind(peer, "q", "10" if type == HASH else "")
     node = restarted(peer.node)
     again = node.connect()
-    assert node.vhost.exchanges["e"].kind == type
+    assert node.vhost.exchanges.by_name["e"].kind == type
     assert owner(again, "k") == "q"
     node.take_checkpoint()
     again = restarted(node).connect()
@@ -425,7 +425,7 @@ def test_each_type_is_there_again_and_goes(peer: Peer, type: str) -> None:
     again.call(1, "queue.unbind", queue="q", exchange="e", routing_key="10" if type == HASH else "")
     assert returned(again)
     again.call(1, "exchange.delete", exchange="e", if_unused=True)
-    assert "e" not in restarted(again.node).vhost.exchanges
+    assert "e" not in restarted(again.node).vhost.exchanges.by_name
 
 
 @pytest.mark.parametrize("type", [HASH, "x-modulus-hash", RANDOM, "x-local-random"])

@@ -132,7 +132,7 @@ class Script:
         node = Node(RecordingDisk(image))
         assert [str(damage) for damage in node.report.damages] == []
         peer = node.connect()
-        ready = node.vhost.queue(Name("q"), None).ready_count()
+        ready = node.vhost.queues.existing(Name("q"), None).ready_count()
         bodies = [peer.call_get("q", no_ack=True).body for _ in range(ready)]
         assert all(body.partition(b".")[2] == PADDING for body in bodies)
         names = [body.partition(b".")[0] for body in bodies]

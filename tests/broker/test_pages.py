@@ -112,7 +112,7 @@ def test_purge_and_delete_of_unwritten_pages() -> None:
     node.sync()
     exact(node)
     node, peer = again(node, crash=True)
-    assert "q" not in node.vhost.queues
+    assert "q" not in node.vhost.queues.by_name
 
 
 def test_count_of_a_message_that_came_back_before_its_chunk_was_written() -> None:
@@ -276,7 +276,7 @@ def test_a_ttl_that_a_policy_brings_finds_what_lies_on_the_disk() -> None:
     node.clock.advance(500)
     node.now()
     fill(peer, MANY, 100)
-    node.vhost.set_policy(make_policy("p", "^q$", {"message-ttl": 1000}))
+    node.vhost.policies.set(make_policy("p", "^q$", {"message-ttl": 1000}))
     node.tick(600)
     assert bodies(node.classic("q")) == list(range(100, 100 + MANY))
     exact(node)
@@ -322,7 +322,7 @@ def test_a_limit_that_a_policy_brings_shrinks_a_deep_queue() -> None:
     peer.declare("q")
     fill(peer, 3 * MANY)
     node, peer = again(node)
-    node.vhost.set_policy(make_policy("p", "^q$", {"max-length": 7}))
+    node.vhost.policies.set(make_policy("p", "^q$", {"max-length": 7}))
     node.run()
     exact(node)
     assert got(peer) == list(range(3 * MANY - 7, 3 * MANY))

@@ -70,7 +70,7 @@ def test_operator_policies_and_limits_are_parameters(node: Node, parameters: Par
     value = {"pattern": "^t", "definition": [["max-length", 9]], "priority": 2, "apply-to": "all"}
     parameters.set("/", "operator_policy", "o", value)
     parameters.set("/", "vhost-limits", "limits", [["max-queues", 5]])
-    assert node.vhost.operator_policies["o"].definition == {"max-length": 9}
+    assert node.vhost.policies.operator_by_name["o"].definition == {"max-length": 9}
     assert node.vhost.metadata.limits == {"max-queues": 5}
     assert parameters.of_vhost("/") == [
         ("operator_policy", "o", {**value, "definition": {"max-length": 9}}),
@@ -78,7 +78,7 @@ def test_operator_policies_and_limits_are_parameters(node: Node, parameters: Par
     ]
     parameters.clear("/", "operator_policy", "o")
     parameters.clear("/", "vhost-limits", "limits")
-    assert (node.vhost.operator_policies, node.vhost.metadata.limits) == ({}, {})
+    assert (node.vhost.policies.operator_by_name, node.vhost.metadata.limits) == ({}, {})
 
 
 @pytest.mark.parametrize(

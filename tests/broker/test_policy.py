@@ -31,15 +31,15 @@ def vhost(node: Node) -> Vhost:
 
 def declare(vhost: Vhost, name: str, **arguments: object) -> None:
     given = {name.replace("_", "-"): value for name, value in arguments.items()}
-    vhost.declare_queue(None, Name(name), True, False, False, given)
+    vhost.queues.declare(None, Name(name), True, False, False, given)
 
 
 def put(vhost: Vhost, name: str, pattern: str, priority: int = 0, to: str = "all") -> None:
-    vhost.set_policy(make_policy(name, pattern, {"max-length": 5}, priority, to))
+    vhost.policies.set(make_policy(name, pattern, {"max-length": 5}, priority, to))
 
 
 def policy_of(vhost: Vhost, name: str) -> str:
-    policy = vhost.queues[name].policy
+    policy = vhost.queues.by_name[name].policy
     return policy.name if policy is not None else ""
 
 
@@ -48,9 +48,9 @@ def test_a_policy_reaches_queues_that_are_there_and_new_ones(vhost: Vhost) -> No
     put(vhost, "p", "^orders")
     declare(vhost, "orders.eu")
     declare(vhost, "tasks")
-    assert [policy_of(vhost, name) for name in vhost.queues] == ["p", "p", ""]
-    vhost.clear_policy("p")
-    assert [policy_of(vhost, name) for name in vhost.queues] == ["", "", ""]
+    assert [policy_of(vhost, name) for name in vhost.queues.by_name] == ["p", "p", ""]
+    vhost.policies.clear("p")
+    assert [policy_of(vhost, name) for name in vhost.queues.by_name] == ["", "", ""]
 
 
 def test_the_highest_priority_counts_then_the_first_name(vhost: Vhost) -> None:
@@ -64,7 +64,7 @@ def test_the_highest_priority_counts_then_the_first_name(vhost: Vhost) -> None:
     assert policy_of(vhost, "q") == "top"
     put(vhost, "top", "q", -9)
     assert policy_of(vhost, "q") == "a"
-    vhost.clear_policy("a")
+    vhost.policies.clear("a")
     assert policy_of(vhost, "q") == "m"
     put(vhost, "m", "other", 1)
     assert policy_of(vhost, "q") == "z"
@@ -75,20 +75,22 @@ def test_the_highest_priority_counts_then_the_first_name(vhost: Vhost) -> None:
 @pytest.mark.parametrize("apply_to", APPLY_TO)
 def test_what_it_applies_to(vhost: Vhost, apply_to: str) -> None:
     for kind in ("classic", "quorum", "stream"):
-        vhost.declare_queue(None, Name(kind), True, False, False, {"x-queue-type": kind})
-    vhost.declare_exchange(Name("e"), "fanout", True, False, False, {})
-    vhost.set_policy(make_policy("p", ".*", {"max-length-bytes": 5}, 0, apply_to))
-    found = {name for name in vhost.queues if policy_of(vhost, name)}
-    found |= {name for name, exchange in vhost.exchanges.items() if exchange.policy is not None}
+        vhost.queues.declare(None, Name(kind), True, False, False, {"x-queue-type": kind})
+    vhost.exchanges.declare(Name("e"), "fanout", True, False, False, {})
+    vhost.policies.set(make_policy("p", ".*", {"max-length-bytes": 5}, 0, apply_to))
+    found = {name for name in vhost.queues.by_name if policy_of(vhost, name)}
+    found |= {
+        name for name, exchange in vhost.exchanges.by_name.items() if exchange.policy is not None
+    }
     kinds = {"classic_queues": {"classic"}, "quorum_queues": {"quorum"}, "streams": {"stream"}}
     queues = {"classic", "quorum", "stream"}
-    exchanges = {name for name in vhost.exchanges if name}
+    exchanges = {name for name in vhost.exchanges.by_name if name}
     wanted = {"all": queues | exchanges, "queues": queues, "exchanges": exchanges} | kinds
     assert found == wanted[apply_to]
 
 
 def test_a_queue_of_a_type_that_lacks_a_key_does_not_have_the_policy(vhost: Vhost) -> None:
-    vhost.declare_queue(None, Name("s"), True, False, False, {"x-queue-type": "stream"})
+    vhost.queues.declare(None, Name("s"), True, False, False, {"x-queue-type": "stream"})
     declare(vhost, "q")
     put(vhost, "p", ".*")
     assert (policy_of(vhost, "s"), policy_of(vhost, "q")) == ("", "p")
@@ -97,39 +99,41 @@ def test_a_queue_of_a_type_that_lacks_a_key_does_not_have_the_policy(vhost: Vhos
 def test_a_queue_is_told_the_merged_arguments(vhost: Vhost) -> None:
     arguments: dict[str, object] = {"x-max-length": 7, "x-max-priority": 3}
     queue = Configured(vhost.turn, 99, "q", True, False, False, arguments)
-    vhost.queues["q"] = queue
+    vhost.queues.by_name["q"] = queue
     put(vhost, "p", "q")
     assert queue.told == {"x-max-length": 5, "x-max-priority": 3}
-    vhost.set_operator_policy(make_policy("o", "q", {"max-length": 2}, operator=True))
+    vhost.policies.set_operator(make_policy("o", "q", {"max-length": 2}, operator=True))
     assert queue.told == {"x-max-length": 2, "x-max-priority": 3}
-    vhost.clear_policy("p")
+    vhost.policies.clear("p")
     assert queue.told == {"x-max-length": 2, "x-max-priority": 3}
-    vhost.clear_operator_policy("o")
+    vhost.policies.clear_operator("o")
     assert queue.told == arguments
     assert queue.arguments == {"x-max-length": 7, "x-max-priority": 3}
 
 
 def test_an_alternate_exchange_by_policy_routes(vhost: Vhost) -> None:
     declare(vhost, "lost")
-    vhost.declare_exchange(Name("ae"), "fanout", True, False, False, {})
-    vhost.bind(Name("ae"), Name("lost"), True, "", {}, None)
-    source = vhost.exchange(Name("amq.topic"))
+    vhost.exchanges.declare(Name("ae"), "fanout", True, False, False, {})
+    vhost.exchanges.bind(Name("ae"), Name("lost"), True, "", {}, None)
+    source = vhost.exchanges.existing(Name("amq.topic"))
     assert vhost.route(source, "k", b"").queues == []
     revision = vhost.revision
-    vhost.set_policy(make_policy("p", r"^amq\.topic$", {"alternate-exchange": "ae"}))
+    vhost.policies.set(make_policy("p", r"^amq\.topic$", {"alternate-exchange": "ae"}))
     assert vhost.revision > revision, "routes that were remembered are dead"
     assert [queue.name for queue in vhost.route(source, "k", b"").queues] == ["lost"]
-    vhost.declare_exchange(Name("new"), "direct", True, False, False, {})
-    vhost.set_policy(make_policy("p", "^new", {"alternate-exchange": "ae"}))
+    vhost.exchanges.declare(Name("new"), "direct", True, False, False, {})
+    vhost.policies.set(make_policy("p", "^new", {"alternate-exchange": "ae"}))
     assert vhost.route(source, "k", b"").queues == []
-    vhost.declare_exchange(Name("new2"), "direct", True, False, False, {})
-    assert vhost.route(vhost.exchange(Name("new2")), "k", b"").queues == [vhost.queues["lost"]]
-    vhost.clear_policy("p")
-    assert vhost.route(vhost.exchange(Name("new2")), "k", b"").queues == []
+    vhost.exchanges.declare(Name("new2"), "direct", True, False, False, {})
+    assert vhost.route(vhost.exchanges.existing(Name("new2")), "k", b"").queues == [
+        vhost.queues.by_name["lost"]
+    ]
+    vhost.policies.clear("p")
+    assert vhost.route(vhost.exchanges.existing(Name("new2")), "k", b"").queues == []
 
 
 def test_what_is_not_there_cannot_be_cleared(vhost: Vhost) -> None:
-    for clear in (vhost.clear_policy, vhost.clear_operator_policy):
+    for clear in (vhost.policies.clear, vhost.policies.clear_operator):
         with pytest.raises(NotFound, match="no"):
             clear("nothing")
 
@@ -152,13 +156,13 @@ def test_what_is_no_policy_is_refused(arguments: tuple[object, ...], text: str) 
 
 
 def test_policies_have_a_limit(vhost: Vhost) -> None:
-    vhost.policies_max = 2
+    vhost.policies.count_max = 2
     put(vhost, "a", "x")
     put(vhost, "b", "x")
     put(vhost, "a", "y")
     with pytest.raises(PreconditionFailed, match="at most 2 policies"):
         put(vhost, "c", "x")
-    vhost.set_operator_policy(make_policy("c", "x", {"expires": 5}, operator=True))
+    vhost.policies.set_operator(make_policy("c", "x", {"expires": 5}, operator=True))
 
 
 def test_both_policies_are_shown_as_one(vhost: Vhost) -> None:
@@ -177,22 +181,28 @@ def test_both_policies_are_shown_as_one(vhost: Vhost) -> None:
 def test_policies_survive(node: Node, again: Callable[[Node], Node]) -> None:
     vhost = node.vhost
     declare(vhost, "orders")
-    vhost.declare_exchange(Name("ae"), "fanout", True, False, False, {})
+    vhost.exchanges.declare(Name("ae"), "fanout", True, False, False, {})
     put(vhost, "gone", "^orders", 7)
     put(vhost, "p", "^or", 3, "queues")
-    vhost.clear_policy("gone")
-    vhost.set_policy(make_policy("ex", "topic$", {"alternate-exchange": "ae"}))
-    vhost.set_operator_policy(make_policy("gone", "orders", {"expires": 5}, operator=True))
-    vhost.set_operator_policy(make_policy("o", "orders", {"max-length": 2}, operator=True))
-    vhost.clear_operator_policy("gone")
-    before = [p.record("/") for p in (*vhost.policies.values(), *vhost.operator_policies.values())]
+    vhost.policies.clear("gone")
+    vhost.policies.set(make_policy("ex", "topic$", {"alternate-exchange": "ae"}))
+    vhost.policies.set_operator(make_policy("gone", "orders", {"expires": 5}, operator=True))
+    vhost.policies.set_operator(make_policy("o", "orders", {"max-length": 2}, operator=True))
+    vhost.policies.clear_operator("gone")
+    before = [
+        p.record("/")
+        for p in (*vhost.policies.by_name.values(), *vhost.policies.operator_by_name.values())
+    ]
     vhost = again(node).vhost
-    found = [p.record("/") for p in (*vhost.policies.values(), *vhost.operator_policies.values())]
+    found = [
+        p.record("/")
+        for p in (*vhost.policies.by_name.values(), *vhost.policies.operator_by_name.values())
+    ]
     assert found == before
-    queue = vhost.queues["orders"]
-    assert queue.policy is vhost.policies["p"]
-    assert queue.operator_policy is vhost.operator_policies["o"]
-    assert vhost.exchange(Name("amq.topic")).alternate == "ae"
+    queue = vhost.queues.by_name["orders"]
+    assert queue.policy is vhost.policies.by_name["p"]
+    assert queue.operator_policy is vhost.policies.operator_by_name["o"]
+    assert vhost.exchanges.existing(Name("amq.topic")).alternate == "ae"
     declare(vhost, "order")
     assert policy_of(vhost, "order") == "p"
 
@@ -210,6 +220,6 @@ def test_a_pattern_that_is_none_any_more_is_kept_and_matches_nothing(node: Node)
         },
     )
     vhost = checkpointed(killed(node)).vhost
-    assert vhost.policies["old"].pattern == "("
+    assert vhost.policies.by_name["old"].pattern == "("
     declare(vhost, "(")
     assert policy_of(vhost, "(") == ""

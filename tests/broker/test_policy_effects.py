@@ -33,14 +33,14 @@ def put(peer: Peer, *bodies: bytes, queue: str = "q") -> None:
 def follow(node: Node, name: str = "p", pattern: str = "^q", **definition: object) -> None:
     """Set a policy of these keys, with `-` for `_`."""
     keys = {key.replace("_", "-"): value for key, value in definition.items()}
-    node.vhost.set_policy(make_policy(name, pattern, keys))
+    node.vhost.policies.set(make_policy(name, pattern, keys))
     node.run()
 
 
 def operate(node: Node, **definition: object) -> None:
     """Set an operator policy of these keys for all queues."""
     keys = {key.replace("_", "-"): value for key, value in definition.items()}
-    node.vhost.set_operator_policy(make_policy("o", "", keys, operator=True))
+    node.vhost.policies.set_operator(make_policy("o", "", keys, operator=True))
     node.run()
 
 
@@ -54,7 +54,7 @@ def test_a_length_drops_what_is_too_much_and_dead_letters_it(node: Node, peer: P
     assert (waiting(node, "q"), waiting(node, "dead")) == ([b"3"], [b"1", b"2"])
     put(peer, b"4")
     assert waiting(node, "dead") == [b"1", b"2", b"3"]
-    node.vhost.clear_policy("p")
+    node.vhost.policies.clear("p")
     put(peer, b"5", b"6")
     assert waiting(node, "q") == [b"4", b"5", b"6"]
 
@@ -67,7 +67,7 @@ def test_a_ttl_counts_for_what_waits(node: Node, peer: Peer) -> None:
     node.tick(1000)
     assert waiting(node, "q") == []
     assert sorted(waiting(node, "dead")) == [b"new", b"old"]
-    node.vhost.clear_policy("p")
+    node.vhost.policies.clear("p")
     node.run()
     put(peer, b"stays")
     node.tick(10**9)
@@ -94,10 +94,10 @@ def test_an_unused_queue_ends_by_policy(node: Node, peer: Peer) -> None:
     node.tick(999)
     peer.declare("q-new", passive=True)
     node.tick(1)
-    assert "q" not in node.vhost.queues
-    node.vhost.clear_policy("p")
+    assert "q" not in node.vhost.queues.by_name
+    node.vhost.policies.clear("p")
     node.tick(10_000)
-    assert "q-new" in node.vhost.queues
+    assert "q-new" in node.vhost.queues.by_name
 
 
 def test_a_full_queue_refuses_by_policy(node: Node, peer: Peer) -> None:
@@ -135,7 +135,7 @@ def test_a_stream_keeps_what_its_policy_says(node: Node, peer: Peer) -> None:
         node.sync()
     assert node.stream("s").first_offset > 0
     first = node.stream("s").first_offset
-    node.vhost.clear_policy("p")
+    node.vhost.policies.clear("p")
     for number in range(10):
         put(peer, b"%d." % number + bytes(100_000), queue="s")
         node.sync()
@@ -188,7 +188,7 @@ def test_what_a_cleared_policy_left_is_not_dropped_by_a_restart(
     node: Node, peer: Peer, restart: Callable[[Node], Node]
 ) -> None:
     follow(node, max_length=1)
-    node.vhost.clear_policy("p")
+    node.vhost.policies.clear("p")
     put(peer, b"1", b"2")
     node.sync()
     assert waiting(restart(node), "q") == [b"1", b"2"]

@@ -48,24 +48,24 @@ def test_each_has_the_policy_that_counts(steps: Steps) -> None:
             policy = make_policy(
                 name, pattern, {"max-length-bytes": 5}, priority, apply_to, operator
             )
-            (vhost.set_operator_policy if operator else vhost.set_policy)(policy)
+            (vhost.policies.set_operator if operator else vhost.policies.set)(policy)
             known[operator][name] = (pattern, priority, apply_to)
         elif step == "clear" and name in known[operator]:
-            (vhost.clear_operator_policy if operator else vhost.clear_policy)(name)
+            (vhost.policies.clear_operator if operator else vhost.policies.clear)(name)
             del known[operator][name]
         elif step == "declare":
             arguments: dict[str, object] = {"x-queue-type": "stream"} if name == "s" else {}
-            vhost.declare_queue(None, Name(name), True, False, False, arguments)
-            vhost.declare_exchange(Name(name), "fanout", True, False, False, {})
+            vhost.queues.declare(None, Name(name), True, False, False, arguments)
+            vhost.exchanges.declare(Name(name), "fanout", True, False, False, {})
         elif step == "delete":
-            vhost.delete_queue(None, Name(name), False, False)
-            vhost.delete_exchange(Name(name), False)
-        for queue in vhost.queues.values():
+            vhost.queues.delete(None, Name(name), False, False)
+            vhost.exchanges.delete(Name(name), False)
+        for queue in vhost.queues.by_name.values():
             kinds = {"all", "queues", "streams" if queue.name == "s" else "classic_queues"}
             for found, operators in ((queue.policy, False), (queue.operator_policy, True)):
                 wanted = naive(known[operators], queue.name, kinds)
                 assert (found.name if found else None) == wanted
-        for exchange in vhost.exchanges.values():
+        for exchange in vhost.exchanges.by_name.values():
             if exchange.name in NAMES:
                 wanted = naive(known[False], exchange.name, {"all", "exchanges"})
                 assert (exchange.policy.name if exchange.policy else None) == wanted

@@ -63,7 +63,7 @@ def bodies(node: Node, queue: str = "q") -> list[bytes]:
 
 def highest(node: Node, queue: str = "q") -> dict[str, int]:
     """The highest number of each publisher."""
-    publishers = node.vhost.queues[queue].publishers
+    publishers = node.vhost.queues.by_name[queue].publishers
     known = {} if publishers is None else publishers.by_name
     return {name.decode(): int(publisher.number) for name, publisher in known.items()}
 
@@ -116,7 +116,7 @@ def test_what_cannot_be_is_refused(headers: dict[str, object]) -> None:
     peer = declare(node)
     peer.send(publish(1, "", "q", b"m", headers=headers))
     assert peer.expect(1, "channel.close").code == 406
-    assert node.vhost.queues["q"].ready_count() == 0
+    assert node.vhost.queues.by_name["q"].ready_count() == 0
 
 
 # -- what is taken ---------------------------------------------------------------------------------
@@ -128,7 +128,7 @@ def test_each_number_is_taken_once_and_none_behind_a_higher_one(arguments: Any) 
     peer = declare(node, **arguments)
     put(peer, 0, 1, 1, 0, 5, 4, 5, 6)
     assert bodies(node) == [b"0", b"1", b"5", b"6"]
-    assert node.vhost.queues["q"].deduplicated == 4
+    assert node.vhost.queues.by_name["q"].deduplicated == 4
     assert highest(node) == {"p": 6}
 
 
@@ -192,7 +192,7 @@ def test_dead_letters_are_taken_whatever_their_number_is() -> None:
     for queue in ("q", "d", "q"):
         got = peer.call_get(queue)
         peer.send(method(1, "basic.reject", delivery_tag=got.delivery_tag, requeue=False))
-    assert node.vhost.queues["d"].ready_count() == 1
+    assert node.vhost.queues.by_name["d"].ready_count() == 1
     assert highest(node, "d") == {}
     node.sync()
     again = Node(RecordingDisk(node.image()), clock=node.clock)
@@ -287,7 +287,7 @@ def test_one_publisher_too_many_is_told_so() -> None:
     peer = declare(node)
     peer.call(1, "confirm.select")
     put(peer, 1)
-    queue = node.vhost.queues["q"]
+    queue = node.vhost.queues.by_name["q"]
     assert queue.publishers is not None
     for number in range(PUBLISHERS_PER_QUEUE_MAX - 1):
         queue.publishers.learn(b"%d" % number, 1, node.clock.wall_ms())
@@ -436,4 +436,8 @@ def test_what_was_taken_before_comes_back_to_those_who_ask_for_it() -> None:
     asking.declare("later", durable=False)
     asking.call(1, "queue.bind", queue="later", exchange="amq.fanout", routing_key="")
     assert [name for name, _ in sent(asking, 1)] == ["basic.ack"]
-    assert node.vhost.queues["q"].ready_count() == node.vhost.queues["later"].ready_count() == 1
+    assert (
+        node.vhost.queues.by_name["q"].ready_count()
+        == node.vhost.queues.by_name["later"].ready_count()
+        == 1
+    )

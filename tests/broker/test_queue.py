@@ -19,7 +19,7 @@ from raw_codec import method, publish
 
 def queue_of(node: Node, name: str = "q") -> ClassicQueue:
     """The classic queue `name`."""
-    queue = node.vhost.queue(Name(name), None)
+    queue = node.vhost.queues.existing(Name(name), None)
     assert isinstance(queue, ClassicQueue)
     return queue
 
@@ -160,14 +160,14 @@ def test_an_auto_delete_queue_goes_with_its_last_consumer(peer: Peer, way: str) 
     for consumer in consumers:
         consumer.call(1, "basic.consume", queue="q", consumer_tag="c")
     for consumer in consumers:
-        assert "q" in node.vhost.queues
+        assert "q" in node.vhost.queues.by_name
         if way == "cancel":
             consumer.call(1, "basic.cancel", consumer_tag="c")
         elif way == "channel":
             consumer.call(1, "channel.close")
         else:
             consumer.lose()
-    assert "q" not in node.vhost.queues
+    assert "q" not in node.vhost.queues.by_name
 
 
 def test_basic_get_is_no_consumer(peer: Peer) -> None:
@@ -175,7 +175,7 @@ def test_basic_get_is_no_consumer(peer: Peer) -> None:
     put(peer, 0)
     get(peer)
     peer.call(1, "channel.close")
-    assert "q" in peer.node.vhost.queues
+    assert "q" in peer.node.vhost.queues.by_name
 
 
 EXCLUSIVE: dict[str, dict[str, Any]] = {
@@ -198,7 +198,7 @@ def test_an_exclusive_queue_is_locked_to_others(peer: Peer, name: str) -> None:
     other.send(method(1, name, **EXCLUSIVE[name]))
     assert other.expect(1, "channel.close").code == 405
     peer.lose()
-    assert "q" not in peer.node.vhost.queues
+    assert "q" not in peer.node.vhost.queues.by_name
 
 
 def test_others_may_publish_to_an_exclusive_queue(peer: Peer) -> None:

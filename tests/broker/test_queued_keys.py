@@ -33,7 +33,7 @@ def put(peer: Peer, *values: object, mode: int = 2, **properties: Any) -> None:
 
 def ready(peer: Peer) -> int:
     """How many messages wait."""
-    return int(peer.node.vhost.queues["q"].ready_count())
+    return int(peer.node.vhost.queues.by_name["q"].ready_count())
 
 
 def known(node: Node) -> set[bytes]:
@@ -115,7 +115,7 @@ def test_what_dies_may_come_again(node: Node, letters: bool, end: str) -> None:
     assert b"sa" not in known(node)
     put(peer, "a")
     assert b"sa" in known(node)
-    assert not letters or node.vhost.queues["dead"].ready_count() >= 1
+    assert not letters or node.vhost.queues.by_name["dead"].ready_count() >= 1
 
 
 def test_a_letter_may_come_back_to_its_own_queue(node: Node) -> None:
@@ -211,7 +211,7 @@ def test_a_policy_says_it_too(node: Node) -> None:
         "deduplication-header": "id",
         "deduplication-scope": "queued",
     }
-    node.vhost.set_policy(make_policy("p", "^q$", definition))
+    node.vhost.policies.set(make_policy("p", "^q$", definition))
     put(peer, "a", "a")
     assert ready(peer) == 1
     node.sync()

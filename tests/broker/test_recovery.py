@@ -371,17 +371,17 @@ class BrokerMachine(RuleBasedStateMachine):
         vhost = self.node.vhost
         exchanges = {
             name: (exchange.kind, exchange.durable)
-            for name, exchange in vhost.exchanges.items()
+            for name, exchange in vhost.exchanges.by_name.items()
             if not name.startswith("amq.") and name
         }
         assert exchanges | {"amq.fanout": ("fanout", True)} == self.model.exchanges
         bindings = {
             ModelBinding(name, binding.queue is not None, binding.destination, binding.binding_key)
-            for name, exchange in vhost.exchanges.items()
+            for name, exchange in vhost.exchanges.by_name.items()
             for binding in exchange.bindings.values()
         }
         assert bindings == set(self.model.bindings)
-        assert set(vhost.queues) == set(self.model.queues)
+        assert set(vhost.queues.by_name) == set(self.model.queues)
         for name, queue in self.model.queues.items():
             if queue.stream:
                 self.compare_stream(name)

@@ -241,11 +241,11 @@ def test_a_policy_does_it_and_its_end_drops_all() -> None:
     peer.declare("q")
     put(peer, 1)
     ack(peer, 1)
-    node.vhost.set_policy(make_policy("p", "^q$", {"retain-acked": "1h"}))
+    node.vhost.policies.set(make_policy("p", "^q$", {"retain-acked": "1h"}))
     put(peer, 2, 3)
     ack(peer, 2)
     assert kept(node.classic("q")) == (0, 2)
-    node.vhost.clear_policy("p")
+    node.vhost.policies.clear("p")
     assert kept(node.classic("q")) == (0, 0)
     assert node.turn.held_messages == 0
     node.sync()
@@ -290,7 +290,7 @@ def test_what_is_retained_survives(end: Callable[[Node], Node], policy: bool) ->
     """It stays retained: not lost, and not delivered again before a rewind."""
     node = Node()
     if policy:
-        node.vhost.set_policy(make_policy("p", "^q$", {"retain-acked": "1D"}))
+        node.vhost.policies.set(make_policy("p", "^q$", {"retain-acked": "1D"}))
         peer = node.connect()
         peer.declare("q")
     else:

@@ -69,7 +69,7 @@ def test_what_says_not_where_to_go_is_refused(headers: dict[str, object] | None)
     props: dict[str, Any] = {} if headers is None else {"headers": headers}
     peer.send(publish(1, "", "a", b"m", **props))
     assert peer.expect(1, "channel.close").code == 406
-    assert node.vhost.queues["a"].ready_count() == 0
+    assert node.vhost.queues.by_name["a"].ready_count() == 0
 
 
 # -- a batch ---------------------------------------------------------------------------------------
@@ -82,10 +82,10 @@ def test_a_committed_batch_is_there_whole_and_in_order() -> None:
     stage(peer, "b", b"3")
     stage(peer, "a", b"4")
     node.sync()
-    assert node.vhost.queues["q"].ready_count() == 0
+    assert node.vhost.queues.by_name["q"].ready_count() == 0
     assert released(peer, "b", "a") == ["basic.ack"]
     assert bodies(node) == [b"3", b"1", b"2", b"4"]
-    assert set(node.vhost.queues) == {"q"}
+    assert set(node.vhost.queues.by_name) == {"q"}
     assert node.staging.sinks.has("s", "", 1)
     assert not node.staging.sinks.has("s", "", 2)
 
@@ -123,13 +123,13 @@ def test_messages_are_as_their_publisher_meant_them() -> None:
 
 def test_an_expiration_means_nothing_before_that() -> None:
     node = Node()
-    node.vhost.set_policy(make_policy("p", ".*", {"message-ttl": 5, "max-length": 1}))
+    node.vhost.policies.set(make_policy("p", ".*", {"message-ttl": 5, "max-length": 1}))
     peer = start(node, "a")
-    node.vhost.clear_policy("p")
+    node.vhost.policies.clear("p")
     stage(peer, "a", b"1", b"2", expiration="1")
-    node.vhost.set_policy(make_policy("p", "^a$", {"message-ttl": 5, "max-length": 1}))
+    node.vhost.policies.set(make_policy("p", "^a$", {"message-ttl": 5, "max-length": 1}))
     node.tick(1000)
-    node.vhost.clear_policy("p")
+    node.vhost.policies.clear("p")
     assert released(peer, "a") == ["basic.ack"]
     assert bodies(node) == [b"1", b"2"]
 
@@ -141,7 +141,7 @@ def test_copies_count_when_it_is_released() -> None:
     peer.declare("hidden")
     stage(peer, "a", b"m", headers={"CC": ["copy"], "BCC": ["hidden"]})
     node.sync()
-    assert node.vhost.queues["copy"].ready_count() == 0
+    assert node.vhost.queues.by_name["copy"].ready_count() == 0
     assert released(peer, "a") == ["basic.ack"]
     assert [bodies(node, name) for name in ("q", "copy", "hidden")] == [[b"m"]] * 3
 
@@ -173,7 +173,7 @@ def test_a_long_batch_goes_in_slices() -> None:
             break
         node.write()
         node.end_sync()
-        seen.add(int(node.vhost.queues["q"].ready_count()))
+        seen.add(int(node.vhost.queues.by_name["q"].ready_count()))
     assert len(seen) > 3
     assert bodies(node) == [*[b"%d" % number for number in range(total)], b"last"]
 
@@ -187,9 +187,9 @@ def test_nothing_is_released_before_the_decision_is_synced() -> None:
     commit(peer, "a")
     node.begin_sync()
     node.write()
-    assert (peer.names(), node.vhost.queues["q"].ready_count()) == ([], 0)
+    assert (peer.names(), node.vhost.queues.by_name["q"].ready_count()) == ([], 0)
     node.end_sync()
-    assert (peer.names(), node.vhost.queues["q"].ready_count()) == (["basic.ack"], 1)
+    assert (peer.names(), node.vhost.queues.by_name["q"].ready_count()) == (["basic.ack"], 1)
 
 
 def test_a_commit_waits_until_all_that_is_staged_is_synced() -> None:
@@ -200,7 +200,7 @@ def test_a_commit_waits_until_all_that_is_staged_is_synced() -> None:
     commit(peer, "a")
     # What comes after it waits too, so that confirms come in order.
     peer.send(publish(1, "", "q", b"after", delivery_mode=2))
-    assert node.vhost.queues["q"].ready_count() == 0
+    assert node.vhost.queues.by_name["q"].ready_count() == 0
     assert not node.staging.sinks.has("s", "", 1)
     node.begin_sync()
     node.write()
@@ -248,12 +248,12 @@ def test_a_batch_that_is_committed_is_known_again() -> None:
     stage(peer, "again", b"1", b"2")
     node.sync()
     # Staged once more it is dropped at once, and confirmed.
-    assert node.vhost.queues["again"].ready_count() == 0
+    assert node.vhost.queues.by_name["again"].ready_count() == 0
     assert released(peer, "again", "a") == ["basic.ack"]
     stage_queue(peer, "old", batch=0)
     assert released(peer, "old", batch=0) == ["basic.ack"]
     assert bodies(node) == [b"1"]
-    assert set(node.vhost.queues) == {"q"}
+    assert set(node.vhost.queues.by_name) == {"q"}
 
 
 def test_what_was_staged_twice_before_the_commit_is_dropped_with_its_commit() -> None:
@@ -264,7 +264,7 @@ def test_what_was_staged_twice_before_the_commit_is_dropped_with_its_commit() ->
     assert released(peer, "a") == ["basic.ack"]
     assert released(peer, "b") == ["basic.ack"]
     assert bodies(node) == [b"1"]
-    assert set(node.vhost.queues) == {"q"}
+    assert set(node.vhost.queues.by_name) == {"q"}
 
 
 def test_a_known_batch_is_confirmed_when_its_decision_is_synced() -> None:
@@ -325,10 +325,10 @@ def test_a_restart_goes_on_with_what_was_decided(end: Callable[[Node], Node]) ->
     node.begin_sync()
     node.write()
     node.end_sync()
-    assert 0 < node.vhost.queues["q"].ready_count() < len(numbers)
+    assert 0 < node.vhost.queues.by_name["q"].ready_count() < len(numbers)
     again = end(node)
     assert bodies(again) == [*numbers, b"b", b"c"]
-    assert set(again.vhost.queues) == {"q"}
+    assert set(again.vhost.queues.by_name) == {"q"}
     assert again.staging.sinks.has("s", "", 2)
 
 
@@ -343,7 +343,7 @@ def test_what_is_not_committed_is_not_there_after_a_restart() -> None:
     again = killed(node)
     again.sync()
     assert bodies(again) == []
-    assert again.vhost.queues["a"].ready_count() == 1
+    assert again.vhost.queues.by_name["a"].ready_count() == 1
     assert released(start(again), "a") == ["basic.ack"]
     assert bodies(again) == [b"1"]
 
@@ -359,7 +359,7 @@ def test_with_fail_every_message_must_have_a_destination() -> None:
     stage(peer, "b", b"3", exchange="amq.topic", key="nobody")
     node.sync()
     assert released(peer, "a", "b") == ["basic.nack"]
-    assert node.vhost.queues["q"].ready_count() == 0
+    assert node.vhost.queues.by_name["q"].ready_count() == 0
     # Refused, the queues are free again.
     stage(peer, "b", b"4")
     assert released(peer, "a", "b", unroutable="drop") == ["basic.ack"]
@@ -421,7 +421,7 @@ def test_a_deleted_destination_loses_what_was_decided_to_be_routable() -> None:
     peer.send(method(1, "queue.delete", queue="q"))
     node.sync()
     assert node.staging.sinks.by_place["s", ""].unroutable == 1
-    assert set(node.vhost.queues) == set()
+    assert set(node.vhost.queues.by_name) == set()
 
 
 def test_a_full_queue_that_rejects_is_waited_for() -> None:
@@ -449,7 +449,7 @@ def test_it_waits_while_the_disk_is_nearly_full() -> None:
     node.broker.disk_free_bytes_min = 100
     node.broker.judge_disk(50)
     node.sync()
-    assert node.vhost.queues["q"].ready_count() == 0
+    assert node.vhost.queues.by_name["q"].ready_count() == 0
     node.broker.judge_disk(10**9)
     assert bodies(node) == [b"1"]
 
@@ -486,7 +486,7 @@ def test_a_staged_message_has_the_events_of_one_publish(mode: str) -> None:
         peer.call(1, "tx.commit")
     peer.call(1, "queue.purge", queue="unused")
     node.sync()
-    assert EVENT_STREAM not in node.vhost.queues
+    assert EVENT_STREAM not in node.vhost.queues.by_name
     commit(peer, "a", "b", unroutable="drop")
     if mode == "tx.select":
         peer.call(1, "tx.commit")
@@ -506,14 +506,14 @@ def test_a_letter_out_of_staging_is_told_of_as_published_to_nobody() -> None:
 
 def test_staging_queues_are_in_no_listing_export_or_policy() -> None:
     node = Node()
-    node.vhost.set_policy(make_policy("p", ".*", {"max-length": 1}))
+    node.vhost.policies.set(make_policy("p", ".*", {"max-length": 1}))
     peer = start(node, "a")
-    node.vhost.set_policy(make_policy("p2", "^a$", {"max-length": 1}, priority=5))
+    node.vhost.policies.set(make_policy("p2", "^a$", {"max-length": 1}, priority=5))
     stage(peer, "a", b"1", b"2")
     node.sync()
     listed = QueueListing(node.broker, None).take(100)
     assert [stats.name for stats in listed] == ["q"]
-    assert node.vhost.queues["a"].policy is None
+    assert node.vhost.queues.by_name["a"].policy is None
     assert Totals(node.broker).queue_count == 1
     exported = json.loads(json.dumps(export_definitions(node.broker)))
     assert [row["name"] for row in exported["queues"]] == ["q"]
@@ -551,8 +551,8 @@ def test_what_was_left_of_lower_batches_goes_with_the_next_commit() -> None:
     stage(peer, "now", b"now")
     assert released(peer, "now", batch=3) == ["basic.ack"]
     expected = {"q", "same", "later", "other", "elsewhere"}
-    assert set(node.vhost.queues) == expected
-    assert set(killed(node).vhost.queues) == expected
+    assert set(node.vhost.queues.by_name) == expected
+    assert set(killed(node).vhost.queues.by_name) == expected
     assert bodies(node) == [b"now"]
     # A driver that still stages for the lower batch hears that its queue is gone.
     peer.call(1, "queue.declare", queue="later", passive=True)
@@ -656,7 +656,7 @@ def test_a_batch_below_the_last_one_fails_where_that_is_asked_for() -> None:
     assert released(peer, "a", batch=7, destination="queue:x", lower="fail") == ["basic.ack"]
     stage_queue(peer, "b", batch=7, destination="queue:x")
     assert released(peer, "b", batch=7, destination="queue:x", lower="fail") == ["basic.ack"]
-    assert "b" not in node.vhost.queues
+    assert "b" not in node.vhost.queues.by_name
     stage_queue(peer, "c", batch=6, destination="queue:x")
     node.sync()
     peer.take()
@@ -665,9 +665,9 @@ def test_a_batch_below_the_last_one_fails_where_that_is_asked_for() -> None:
     returned, nack = peer.take()
     assert nack.name == "basic.nack"
     assert returned.text.endswith("batch 6 is below 7, the last batch of sink 's' to 'queue:x'")
-    assert "c" in node.vhost.queues
+    assert "c" in node.vhost.queues.by_name
     assert released(peer, "c", batch=6, destination="queue:x") == ["basic.ack"]
-    assert "c" not in node.vhost.queues
+    assert "c" not in node.vhost.queues.by_name
 
 
 def test_one_destination_of_a_sink_is_forgotten_or_all_of_them() -> None:

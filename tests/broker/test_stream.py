@@ -42,7 +42,7 @@ def declared(node: Node, **arguments: Any) -> Peer:
 
 def stream(node: Node) -> Stream:
     """The stream `s`."""
-    queue = node.vhost.queue(Name("s"), None)
+    queue = node.vhost.queues.existing(Name("s"), None)
     assert isinstance(queue, Stream)
     return queue
 

@@ -25,7 +25,7 @@ def peer(node: Node) -> Peer:
 
 def stream(node: Node) -> Stream:
     """The stream `s`."""
-    queue = node.vhost.queue(Name("s"), None)
+    queue = node.vhost.queues.existing(Name("s"), None)
     assert isinstance(queue, Stream)
     return queue
 

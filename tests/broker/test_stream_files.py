@@ -36,7 +36,7 @@ def opened(node: Node, page_bytes: int = 20, **arguments: Any) -> Peer:
 
 def stream(node: Node) -> Stream:
     """The stream `s`."""
-    queue = node.vhost.queue(Name("s"), None)
+    queue = node.vhost.queues.existing(Name("s"), None)
     assert isinstance(queue, Stream)
     return queue
 

@@ -9,7 +9,7 @@ import pytest
 from core import Node, Peer
 from leveret.broker.admin.definitions import export_definitions
 from leveret.broker.admin.definitions_import import import_definitions
-from leveret.broker.vhost.state import StreamIds
+from leveret.broker.vhost.ids import StreamIds
 from leveret.store.disks.recording import Image, RecordingDisk
 from leveret.store.survey.salvage import Salvage, write_salvage
 from leveret.store.survey.survey import Survey

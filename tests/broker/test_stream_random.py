@@ -53,7 +53,7 @@ class Log:
 
     @property
     def stream(self) -> Stream:
-        queue = self.node.vhost.queue(Name("s"), None)
+        queue = self.node.vhost.queues.existing(Name("s"), None)
         assert isinstance(queue, Stream)
         return queue
 

@@ -126,8 +126,8 @@ def test_a_declare_makes_all_parts(node: Node) -> None:
     peer = node.connect()
     told = declare(peer, x_max_age="7D")
     assert (told.queue, told.message_count, told.consumer_count) == ("orders", 0, 0)
-    assert sorted(node.vhost.queues) == ["orders-0", "orders-1", "orders-2"]
-    exchange = node.vhost.exchanges["orders"]
+    assert sorted(node.vhost.queues.by_name) == ["orders-0", "orders-1", "orders-2"]
+    exchange = node.vhost.exchanges.by_name["orders"]
     assert (exchange.kind, exchange.durable) == ("x-super-stream", True)
     assert [one.binding_key for one in exchange.bindings.values()] == ["0", "1", "2"]
     arguments = node.stream("orders-1").arguments
@@ -170,7 +170,7 @@ def test_a_difference_or_a_mistake_is_refused(
     node: Node, peer: Peer, change: dict[str, Any], says: str
 ) -> None:
     assert says in refused(peer, **change)
-    assert len(node.vhost.queues) == 3
+    assert len(node.vhost.queues.by_name) == 3
 
 
 def test_it_is_durable_and_shared(node: Node) -> None:
@@ -179,15 +179,15 @@ def test_it_is_durable_and_shared(node: Node) -> None:
         arguments = {"x-super-stream-partitions": 2}
         peer.send(method(1, "queue.declare", queue="orders", arguments=arguments, **flags))
         assert peer.expect(1, "channel.close").code == 406
-    assert not node.vhost.queues
+    assert not node.vhost.queues.by_name
 
 
 def test_a_name_that_something_else_has_is_refused_whole(node: Node) -> None:
     peer = node.connect()
     peer.declare("orders-2", arguments={"x-queue-type": "stream"})
     assert "there is a queue 'orders-2' already" in refused(peer)
-    assert sorted(node.vhost.queues) == ["orders-2"]
-    assert "orders" not in node.vhost.exchanges
+    assert sorted(node.vhost.queues.by_name) == ["orders-2"]
+    assert "orders" not in node.vhost.exchanges.by_name
     peer.call(1, "queue.delete", queue="orders-2")
     peer.declare("orders")
     assert "there is a queue of that name" in refused(peer)
@@ -207,10 +207,10 @@ def test_too_many_queues_are_refused_whole(node: Node, limit: str) -> None:
     if limit == "operator":
         node.vhost.metadata.limits["max-queues"] = 3
     else:
-        node.vhost.queues_max = 3
+        node.vhost.queues.count_max = 3
     refused(peer)
-    assert sorted(node.vhost.queues) == ["one"]
-    assert "orders" not in node.vhost.exchanges
+    assert sorted(node.vhost.queues.by_name) == ["one"]
+    assert "orders" not in node.vhost.exchanges.by_name
     declare(peer, 2)
 
 
@@ -274,9 +274,9 @@ def test_a_crash_leaves_all_of_it_or_nothing(node: Node) -> None:
     chance = random.Random(1)
     for state in crash_states(node.recording, chance.randrange, 3, since=since):
         again = Node(RecordingDisk(state.image), begin=False).vhost
-        exchange = again.exchanges.get("orders")
+        exchange = again.exchanges.by_name.get("orders")
         bindings = 0 if exchange is None else len(exchange.bindings)
-        seen.add((exchange is not None, len(again.queues), bindings))
+        seen.add((exchange is not None, len(again.queues.by_name), bindings))
     assert seen == {(False, 0, 0), (True, 3, 3)}
 
 
@@ -297,8 +297,8 @@ def test_it_comes_back(node: Node, peer: Peer, checkpoint: bool) -> None:
     declare(again.connect())
     again.connect().call(1, "queue.delete", queue="orders")
     gone = Node(RecordingDisk(again.image()))
-    assert not gone.vhost.queues
-    assert "orders" not in gone.vhost.exchanges
+    assert not gone.vhost.queues.by_name
+    assert "orders" not in gone.vhost.exchanges.by_name
 
 
 def test_a_delete_takes_all_and_ends_its_consumers(node: Node, peer: Peer) -> None:
@@ -315,8 +315,8 @@ def test_a_delete_takes_all_and_ends_its_consumers(node: Node, peer: Peer) -> No
         assert one.names() == ["basic.cancel"]
         one.send(method(1, "basic.ack", delivery_tag=10, multiple=True))
         one.call(1, "channel.close")
-    assert not node.vhost.queues
-    assert "orders" not in node.vhost.exchanges
+    assert not node.vhost.queues.by_name
+    assert "orders" not in node.vhost.exchanges.by_name
     peer.call(1, "queue.delete", queue="orders")
 
 
@@ -464,7 +464,7 @@ def test_permissions_are_asked_for_the_exchange_and_each_partition(node: Node) -
     some = node.connect_as("some")
     some.send(method(1, "queue.declare", queue="orders", durable=True, arguments=arguments))
     assert some.expect(1, "channel.close").code == 403
-    assert not node.vhost.queues
+    assert not node.vhost.queues.by_name
     owner = node.connect_as("all")
     owner.declare("orders", arguments=arguments)
     for name, values in (
@@ -475,7 +475,7 @@ def test_permissions_are_asked_for_the_exchange_and_each_partition(node: Node) -
         some.call(1, "basic.qos", prefetch_count=1)
         some.send(method(1, name, **values))
         assert some.expect(1, "channel.close").code == 403, name
-    assert len(node.vhost.queues) == 3
+    assert len(node.vhost.queues.by_name) == 3
     owner.call(1, "basic.qos", prefetch_count=5)
     owner.call(1, "basic.consume", queue="orders")
     node.broker.users.set_permission("all", "/", "^orders", "^orders", "^orders(-[01])?$")

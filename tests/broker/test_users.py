@@ -148,10 +148,10 @@ def test_deleted_vhost_stays_deleted_with_its_messages(restart: Restart) -> None
     again = restart(node)
     assert again.orphaned == []
     assert again.classic("q").ready_count() == 1
-    assert "x" in again.vhost.exchanges
+    assert "x" in again.vhost.exchanges.by_name
     new = again.broker.vhost("v")
-    assert new.queues == {}
-    assert "x" not in new.exchanges
+    assert new.queues.by_name == {}
+    assert "x" not in new.exchanges.by_name
     assert ("guest", "v") not in again.broker.users.permissions
 
 
@@ -236,7 +236,7 @@ def test_crash_finds_a_vhost_whole_or_gone() -> None:
     node.begin_sync()
     for image in node.crashed(lambda _: 0):
         vhost = Node(RecordingDisk(image)).broker.vhosts.get("v")
-        assert vhost is None or len(vhost.queues) == 3
+        assert vhost is None or len(vhost.queues.by_name) == 3
 
 
 # -- what may be done

@@ -17,32 +17,32 @@ def vhost() -> Vhost:
 
 
 def declare(vhost: Vhost, name: str) -> None:
-    vhost.declare_queue(None, Name(name), False, False, False, {})
+    vhost.queues.declare(None, Name(name), False, False, False, {})
 
 
 def test_queues_have_a_limit(vhost: Vhost) -> None:
-    vhost.queues_max = 2
+    vhost.queues.count_max = 2
     declare(vhost, "a")
     declare(vhost, "b")
     with pytest.raises(PreconditionFailed, match="at most 2 queues"):
         declare(vhost, "c")
     declare(vhost, "a")
-    assert set(vhost.queues) == {"a", "b"}
+    assert set(vhost.queues.by_name) == {"a", "b"}
 
 
 def test_exchanges_have_a_limit(vhost: Vhost) -> None:
-    vhost.exchanges_max = len(vhost.exchanges) + 1
-    vhost.declare_exchange(Name("a"), "topic", False, False, False, {})
+    vhost.exchanges.count_max = len(vhost.exchanges.by_name) + 1
+    vhost.exchanges.declare(Name("a"), "topic", False, False, False, {})
     with pytest.raises(PreconditionFailed, match="exchanges"):
-        vhost.declare_exchange(Name("b"), "topic", False, False, False, {})
-    assert "b" not in vhost.exchanges
+        vhost.exchanges.declare(Name("b"), "topic", False, False, False, {})
+    assert "b" not in vhost.exchanges.by_name
 
 
 def test_bindings_have_a_limit(vhost: Vhost) -> None:
-    vhost.bindings_max = 1
+    vhost.exchanges.bindings_max = 1
     declare(vhost, "q")
-    vhost.bind(Name("amq.topic"), Name("q"), True, "a", {}, None)
+    vhost.exchanges.bind(Name("amq.topic"), Name("q"), True, "a", {}, None)
     with pytest.raises(PreconditionFailed, match="at most 1 bindings"):
-        vhost.bind(Name("amq.topic"), Name("q"), True, "b", {}, None)
-    vhost.bind(Name("amq.topic"), Name("q"), True, "a", {}, None)
-    assert len(vhost.exchange(Name("amq.topic")).bindings) == 1
+        vhost.exchanges.bind(Name("amq.topic"), Name("q"), True, "b", {}, None)
+    vhost.exchanges.bind(Name("amq.topic"), Name("q"), True, "a", {}, None)
+    assert len(vhost.exchanges.existing(Name("amq.topic")).bindings) == 1

@@ -23,7 +23,7 @@ def vhost(node: Node) -> Vhost:
 
 def declare(vhost: Vhost, name: str, **arguments: object) -> str:
     given = {name.replace("_", "-"): value for name, value in arguments.items()}
-    return vhost.declare_queue(None, Name(name), True, False, False, given).kind
+    return vhost.queues.declare(None, Name(name), True, False, False, given).kind
 
 
 # -- limits ----------------------------------------------------------------------------------------
@@ -89,7 +89,7 @@ def test_bad_limits_are_refused(vhost: Vhost, limits: Arguments, text: str) -> N
 def test_a_default_type_is_for_queues_that_name_none(vhost: Vhost) -> None:
     vhost.metadata.set({"default_queue_type": "quorum"})
     assert declare(vhost, "q") == "quorum"
-    assert vhost.queues["q"].arguments == {"x-queue-type": "quorum"}, "as RabbitMQ shows it"
+    assert vhost.queues.by_name["q"].arguments == {"x-queue-type": "quorum"}, "as RabbitMQ shows it"
     assert declare(vhost, "c", x_queue_type="classic") == "classic"
     assert declare(vhost, "q") == "quorum"
     assert declare(vhost, "q", x_queue_type="quorum") == "quorum"
@@ -108,7 +108,7 @@ def test_a_queue_that_could_not_be_of_it_stays_classic(
     vhost: Vhost, durable: bool, exclusive: bool, auto_delete: bool
 ) -> None:
     vhost.metadata.set({"default_queue_type": "quorum"})
-    queue = vhost.declare_queue(None, Name("q"), durable, exclusive, auto_delete, {})
+    queue = vhost.queues.declare(None, Name("q"), durable, exclusive, auto_delete, {})
     assert (queue.kind, queue.arguments) == ("classic", {})
 
 

@@ -96,8 +96,8 @@ class Trial:
             arguments = {"x-delayed-type": "topic"} if kind == "x-delayed-message" else {}
             values = {"type": kind, "durable": True, "arguments": arguments}
             self.peer.call(1, "exchange.declare", exchange=f"e-{kind}", **values)
-        self.kept = set(self.node.vhost.queues)
-        self.kept_exchanges = set(self.node.vhost.exchanges)
+        self.kept = set(self.node.vhost.queues.by_name)
+        self.kept_exchanges = set(self.node.vhost.exchanges.by_name)
         self.faults: list[str] = []
         self.count = 0
         # What is loaded and remembered at the first use counts for nobody.
@@ -139,10 +139,10 @@ class Trial:
     def _tidy(self, names: list[str]) -> None:
         """Delete what was made, and go on with a connection that is open."""
         vhost = self.node.vhost
-        for name in set(vhost.queues) - self.kept:
-            vhost.drop_queue(vhost.queues[name])
-        for name in set(vhost.exchanges) - self.kept_exchanges:
-            vhost.delete_exchange(Name(name), False)
+        for name in set(vhost.queues.by_name) - self.kept:
+            vhost.queues.drop(vhost.queues.by_name[name])
+        for name in set(vhost.exchanges.by_name) - self.kept_exchanges:
+            vhost.exchanges.delete(Name(name), False)
         if any(name.endswith(".close") for name in names) or "basic.consume-ok" in names:
             self.renew()
 
@@ -209,7 +209,7 @@ def test_a_policy_holds_numbers_within_the_bound_and_not_beyond(key: str) -> Non
     for number in (*NUMBERS, least - 1, least, most, most + 1, 2**64, 10**400):
         try:
             with Account(LINES_MAX):
-                trial.node.vhost.set_policy(make_policy("p", "^q$", {key: number}))
+                trial.node.vhost.policies.set(make_policy("p", "^q$", {key: number}))
                 trial.node.sync()
             assert least <= number <= most, (key, number)
         except PreconditionFailed:
@@ -221,7 +221,7 @@ def test_a_super_stream_that_an_older_build_took_costs_no_more() -> None:
     node = Node()
     peer = node.connect()
     peer.call(1, "exchange.declare", exchange="old", type="x-super-stream", durable=True)
-    exchange = node.vhost.exchanges["old"]
+    exchange = node.vhost.exchanges.by_name["old"]
     arguments = {"x-super-stream-partitions": 40_000_000}
     exchange.arguments.update(arguments)
     node.journal.define("exchange", exchange.definition("/"))
@@ -347,10 +347,10 @@ def test_every_number_in_a_binding_key() -> None:
                 ),
                 publish(1, f"e-{kind}", "k", b"m"),
             )  # fmt: skip
-            for binding in list(trial.node.vhost.queues["q"].bindings):
+            for binding in list(trial.node.vhost.queues.by_name["q"].bindings):
                 if binding.source.name:
                     vhost = trial.node.vhost
-                    vhost.unbind(
+                    vhost.exchanges.unbind(
                         binding.source.name, Name("q"), True, binding.binding_key, {}, None
                     )
     assert trial.faults == []

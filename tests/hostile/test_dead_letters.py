@@ -122,7 +122,7 @@ def by_refusals(peer: Peer) -> bytes:
 def by_copies(peer: Peer) -> bytes:
     for name in QUEUES:
         peer.declare(name)
-    peer.node.vhost.set_policy(
+    peer.node.vhost.policies.set(
         make_policy("p", "^q", {"dead-letter-exchange": "amq.direct", "message-ttl": 0})
     )
     for name in QUEUES:
@@ -137,7 +137,7 @@ def by_a_policy(peer: Peer) -> bytes:
         peer.declare(name)
     _bind(peer, "all")
     policy = {"dead-letter-exchange": "all", "message-ttl": 0}
-    peer.node.vhost.set_policy(make_policy("p", "^q", policy))
+    peer.node.vhost.policies.set(make_policy("p", "^q", policy))
     return publish(1, "", "q0", b"m", delivery_mode=2)
 
 
@@ -164,16 +164,16 @@ ATTACKS: Final[list[Callable[[Peer], bytes]]] = [
 
 def published(node: Node) -> int:
     """How many messages queues took, or were to take."""
-    return sum(int(queue.published) for queue in node.vhost.queues.values())
+    return sum(int(queue.published) for queue in node.vhost.queues.by_name.values())
 
 
 def alive(node: Node) -> list[Message]:
     """All messages that are in queues, in stores of delays, or on their way."""
     found: list[Message] = []
-    for queue in node.vhost.queues.values():
+    for queue in node.vhost.queues.by_name.values():
         assert isinstance(queue, ClassicQueue)
         found += [item.message for item in all_waiting(queue)]
-    for exchange in node.vhost.exchanges.values():
+    for exchange in node.vhost.exchanges.by_name.values():
         if exchange.delayed is not None:
             found += exchange.delayed.messages.values()
     waiting = node.turn.burying[int(node.turn.buried) :] + node.turn.dying
@@ -280,8 +280,8 @@ def test_a_fan_out_of_so_many_queues_is_whole_and_one_more_is_counted() -> None:
     _exchange(peer, "all")
     for number in range(DEAD_LETTER_COPIES_MAX + 1):
         name = f"d{number}"
-        node.vhost.declare_queue(None, Name(name), False, False, False, {})
-        node.vhost.bind(Name("all"), Name(name), True, "", {}, None)
+        node.vhost.queues.declare(None, Name(name), False, False, False, {})
+        node.vhost.exchanges.bind(Name("all"), Name(name), True, "", {}, None)
     peer.declare("q0", arguments={"x-message-ttl": 0, "x-dead-letter-exchange": "all"})
     peer.send(publish(1, "", "q0", b"m"))
     reached = sum(node.classic(f"d{n}").ready_count() for n in range(DEAD_LETTER_COPIES_MAX + 1))
@@ -407,23 +407,23 @@ def test_an_expiry_of_many_queues_at_once_is_spread_over_turns() -> None:
     peer = node.connect()
     for number in range(300):
         arguments: dict[str, object] = {"x-message-ttl": 1000, "x-expires": 5000}
-        vhost.declare_queue(None, Name(f"t{number}"), False, False, False, arguments)
+        vhost.queues.declare(None, Name(f"t{number}"), False, False, False, arguments)
         peer.connection.receive(publish(1, "", f"t{number}", b"m") * 50, node.now())
     node.run()
     for by_ms in (1000, 4000):
         node.clock.advance(by_ms)
         node.now()
-        before = [len(vhost.queues), int(node.turn.held_messages)]
+        before = [len(vhost.queues.by_name), int(node.turn.held_messages)]
         turns = 0
         while node.turn.due():
             node.broker.settle()
-            after = [len(vhost.queues), int(node.turn.held_messages)]
+            after = [len(vhost.queues.by_name), int(node.turn.held_messages)]
             assert before[0] - after[0] + before[1] - after[1] <= TIMED_STEPS_PER_TURN
             before = after
             turns += 1
         assert turns > 1
     assert node.turn.held_messages == 0
-    assert len(vhost.queues) == 0
+    assert len(vhost.queues.by_name) == 0
 
 
 def test_keys_of_copies_match_no_more_bindings_than_one_key_may() -> None:
@@ -465,7 +465,7 @@ def test_what_is_dropped_is_an_event() -> None:
         node.broker.settle()
         if rests(node) and not node.turn.due():
             break
-    stream = node.vhost.queues["amq.leveret.events"]
+    stream = node.vhost.queues.by_name["amq.leveret.events"]
     assert isinstance(stream, Stream)
     bodies = [
         message.body

@@ -28,7 +28,7 @@ def node() -> Node:
     guest.declare("stream", arguments={"x-queue-type": "stream"})
     guest.declare("super", arguments={"x-super-stream-partitions": 2})
     guest.call(1, "exchange.declare", exchange="exchange", type="topic")
-    node.broker.vhosts["/"].import_queue(Name("amq.own"), True, False, {})
+    node.broker.vhosts["/"].queues.create(Name("amq.own"), True, False, {})
     node.add_user("outsider", configure="^mine$", write="^mine$", read="^mine$")
     node.add_user("stranger")
     node.add_user("tagged", "administrator")

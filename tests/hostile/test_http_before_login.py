@@ -343,7 +343,7 @@ def test_users_who_work_keep_their_places() -> None:
         assert await ended(reader) == b""
         writer.close()
         assert (api.admission.refused, api.admission.expelled) == (1, 0)
-        api.node.broker.vhost("/").delete_queue(None, Name("s-0"), False, False)
+        api.node.broker.vhost("/").queues.delete(None, Name("s-0"), False, False)
         for reader, _ in working:
             assert b" 404 " in await reader.readuntil(b"\r\n\r\n")
         assert (await api.ask(head(RIGHT, "Connection: close"))).startswith(b"HTTP/1.1 200 ")
@@ -375,7 +375,7 @@ def test_one_user_takes_some_of_the_places_only() -> None:
         other = "Authorization: Basic " + base64.b64encode(b"other:other").decode()
         welcome = await api.ask(head(other, "Connection: close", path=listing))
         assert welcome.startswith(b"HTTP/1.1 200 ")
-        api.node.broker.vhost("/").delete_queue(None, Name("s-0"), False, False)
+        api.node.broker.vhost("/").queues.delete(None, Name("s-0"), False, False)
         for reader, _ in polls:
             assert b" 404 " in await reader.readuntil(b"\r\n\r\n")
         again = await api.ask(head(RIGHT, "Connection: close"))

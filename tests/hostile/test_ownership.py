@@ -154,7 +154,7 @@ def _make_sink(node: Node, peer: Peer) -> None:
 
 
 def _sink_state(node: Node) -> object:
-    queues = {name: queue.ready_count() for name, queue in node.vhost.queues.items()}
+    queues = {name: queue.ready_count() for name, queue in node.vhost.queues.by_name.items()}
     sink = node.staging.sinks.by_place["job", ""]
     return queues, int(sink.batch), int(sink.dropped), int(sink.repeats), _name(sink.owner)
 
@@ -184,7 +184,7 @@ def _go_on_sink(node: Node, peer: Peer) -> object:
     commit(peer, "b", batch=2, sink="job")
     node.sync()
     node.sync()
-    return peer.names(), int(node.vhost.queues["q"].ready_count())
+    return peer.names(), int(node.vhost.queues.by_name["q"].ready_count())
 
 
 STAGING: Final = {"x-staging-sink": "job", "x-staging-batch": 2}
@@ -227,7 +227,7 @@ def _make_publisher(node: Node, peer: Peer) -> None:
 
 
 def _publisher_state(node: Node) -> object:
-    queue = node.vhost.queues["q"]
+    queue = node.vhost.queues.by_name["q"]
     publishers = queue.publishers
     assert publishers is not None
     known = {
@@ -260,7 +260,7 @@ def _with_consumer(act: Callable[[Peer], None]) -> Callable[[Peer], None]:
 def _go_on_publisher(node: Node, peer: Peer) -> object:
     _numbered(2)(peer)
     node.sync()
-    return peer.names(), int(node.vhost.queues["q"].ready_count())
+    return peer.names(), int(node.vhost.queues.by_name["q"].ready_count())
 
 
 PUBLISHER: Final = Thing(
@@ -443,8 +443,10 @@ BESIDE: Final[dict[str, dict[str, Any]]] = {
 def test_a_staging_queue_is_its_owners_alone(name: str, more: dict[str, bool]) -> None:
     node = _node()
     _make_sink(node, node.connect_as("alice"))
-    node.vhost.restore_binding(node.vhost.exchanges["amq.fanout"], "b", True, "k", {})
-    before = (_sink_state(node), len(node.vhost.queues["b"].bindings))
+    node.vhost.exchanges.restore_binding(
+        node.vhost.exchanges.by_name["amq.fanout"], "b", True, "k", {}
+    )
+    before = (_sink_state(node), len(node.vhost.queues.by_name["b"].bindings))
     mallory = node.connect_as("mallory")
     values = dict(BESIDE.get(name, {}))
     if "passive" in more and name == "queue.declare":
@@ -453,7 +455,7 @@ def test_a_staging_queue_is_its_owners_alone(name: str, more: dict[str, bool]) -
         values["arguments"] = more
     mallory.send(method(1, name, queue="b", **values))
     refused(mallory)
-    assert (_sink_state(node), len(node.vhost.queues["b"].bindings)) == before
+    assert (_sink_state(node), len(node.vhost.queues.by_name["b"].bindings)) == before
 
 
 def test_nobody_else_stages_in_a_staging_queue() -> None:
@@ -473,7 +475,7 @@ def test_who_declared_a_staging_queue_lets_go_of_it() -> None:
     _make_sink(node, alice)
     assert alice.call(1, "queue.purge", queue="b").fields["message_count"] == 1
     alice.call(1, "queue.delete", queue="b")
-    assert "b" not in node.vhost.queues
+    assert "b" not in node.vhost.queues.by_name
 
 
 def test_another_user_of_a_name_stages_beside_the_owner() -> None:
@@ -493,14 +495,14 @@ def test_another_user_of_a_name_stages_beside_the_owner() -> None:
     node.sync()
     assert alice.names() == ["basic.ack"]
     # A lower batch of its own sink would go.
-    assert node.vhost.queues["m"].ready_count() == 1
+    assert node.vhost.queues.by_name["m"].ready_count() == 1
     commit(mallory, "m", batch=0, sink="job", mandatory=True)
     node.sync()
     assert mallory.take()[0].code == 403
-    assert node.vhost.queues["m"].ready_count() == 1
+    assert node.vhost.queues.by_name["m"].ready_count() == 1
     stage(mallory, "m", b"more")
     node.sync()
-    assert node.vhost.queues["m"].ready_count() == 2
+    assert node.vhost.queues.by_name["m"].ready_count() == 2
 
 
 def test_of_two_first_commits_the_one_that_is_settled_owns_the_sink() -> None:
@@ -519,7 +521,7 @@ def test_of_two_first_commits_the_one_that_is_settled_owns_the_sink() -> None:
     assert "basic.nack" not in alice.names()
     codes = [got.code for got in mallory.take() if got.name == "basic.return"]
     assert codes == [403]
-    assert node.vhost.queues["q"].ready_count() == 1
+    assert node.vhost.queues.by_name["q"].ready_count() == 1
     assert _name(node.staging.sinks.by_place["job", ""].owner) == "alice"
 
 
@@ -577,7 +579,7 @@ def test_junk_publishers_of_one_user_leave_room_for_others() -> None:
     node = _node()
     alice = node.connect_as("alice")
     alice.declare("q")
-    queue = node.vhost.queues["q"]
+    queue = node.vhost.queues.by_name["q"]
     queue.publishers = Publishers(node.turn)
     owner = node.broker.users.owner("mallory")
     for number in range(PUBLISHERS_PER_USER_MAX):
@@ -630,7 +632,7 @@ def test_an_operator_sets_a_users_quota(most: int) -> None:
         arguments = {"x-stream-consumer": f"c{number}"}
         peer.send(method(1, "basic.consume", queue="s", arguments=arguments))
         node.sync()
-    publishers = node.vhost.queues["q"].publishers
+    publishers = node.vhost.queues.by_name["q"].publishers
     found = [
         len(node.staging.sinks.by_place),
         0 if publishers is None else len(publishers.by_name),
@@ -678,7 +680,7 @@ def _disown_sink(node: Node) -> None:
 
 
 def _disown_publisher(node: Node) -> None:
-    publishers = node.vhost.queues["q"].publishers
+    publishers = node.vhost.queues.by_name["q"].publishers
     assert publishers is not None
     publishers.by_name[b"job"].owner = None
 
@@ -759,7 +761,7 @@ def _give(node: Node, kind: str, to: Owner) -> None:
     if kind == "sink":
         node.staging.give(node.staging.sinks.by_place["job", ""], to)
     elif kind == "publisher":
-        queue = node.vhost.queues["q"]
+        queue = node.vhost.queues.by_name["q"]
         assert queue.publishers is not None
         queue.give_publisher(b"job", to)
     else:

@@ -55,7 +55,7 @@ class Served:
 
     @property
     def stream(self) -> Stream:
-        found = self.node.broker.vhosts["h"].queues["s"]
+        found = self.node.broker.vhosts["h"].queues.by_name["s"]
         assert isinstance(found, Stream)
         return found
 
@@ -205,7 +205,7 @@ def test_a_body_that_is_still_coming_is_not_taken(tmp_path: Path) -> None:
             assert b" 401 " in line
             writer.write(b'"partitions": 2}')
             await reader.read()
-            assert "mine" not in broker.node.broker.vhosts["h"].exchanges
+            assert "mine" not in broker.node.broker.vhosts["h"].exchanges.by_name
             writer.close()
 
     asyncio.run(run())

@@ -189,7 +189,7 @@ class Machine(RuleBasedStateMachine):
         model, vhost = self.model, self.node.vhost
         found = {
             name: (int(queue.ready_count()), int(queue.unacked_count), len(queue.consumers))
-            for name, queue in vhost.queues.items()
+            for name, queue in vhost.queues.by_name.items()
         }
         expected = {
             name: (len(queue.ready()), queue.unacked_count(), len(queue.consumers))
@@ -197,7 +197,7 @@ class Machine(RuleBasedStateMachine):
         }
         if found != expected:
             raise Difference(f"queues (ready, unacked, consumers): {found}, expected {expected}")
-        exchanges = {name for name in vhost.exchanges if name in model.exchanges or
+        exchanges = {name for name in vhost.exchanges.by_name if name in model.exchanges or
                      not name.startswith("amq.")}  # fmt: skip
         if exchanges != {"", *model.exchanges}:
             raise Difference(f"exchanges: {exchanges}, expected {set(model.exchanges)}")

@@ -117,7 +117,7 @@ def test_b74_revoked_read_takes_an_auto_delete_queue_along(node: Node) -> None:
     peer.call(1, "basic.consume", queue="q", consumer_tag="c")
     permit(node, read="")
     assert peer.names() == ["basic.cancel"]
-    assert "q" not in node.vhost.queues
+    assert "q" not in node.vhost.queues.by_name
 
 
 def test_b74_revoked_read_leaves_the_channels_own_replies(node: Node) -> None:

@@ -172,7 +172,7 @@ class Acts(Drive):
     def targets(self) -> list[str]:
         """Return the queues that are there and may be published to."""
         names = self.load.targets or tuple(self.load.queues)
-        return [name for name in names if name in self.machine.vhost.queues]
+        return [name for name in names if name in self.machine.vhost.queues.by_name]
 
     def send(self, channel: int = CONFIRM) -> int | None:
         """Publish a message to one of the queues."""
@@ -209,7 +209,7 @@ class Acts(Drive):
     # -- consuming ---------------------------------------------------------------------------------
 
     def a_queue(self) -> str | None:
-        there = [name for name in self.load.queues if name in self.machine.vhost.queues]
+        there = [name for name in self.load.queues if name in self.machine.vhost.queues.by_name]
         return self.chance.choice(there) if there else None
 
     def consume(self) -> None:
@@ -368,7 +368,7 @@ class Acts(Drive):
     def declare_or_delete(self) -> None:
         """Declare a queue that is not there, or delete one that is."""
         name = self.chance.choice(list(self.load.queues))
-        if name not in self.machine.vhost.queues:
+        if name not in self.machine.vhost.queues.by_name:
             self.declare(name)
             return
         self.ledger.loose.add(name)
@@ -381,7 +381,7 @@ class Acts(Drive):
         """Declare an exchange or delete it."""
         name = self.chance.choice(("x1", "x2"))
         one = ("exchange", "/", name)
-        if name in self.machine.vhost.exchanges:
+        if name in self.machine.vhost.exchanges.by_name:
             at, _ = self.ask(self.publisher, CONFIRM, "exchange.delete", exchange=name)
             gone = there(one)
             self.ledger.promised.append((at, f"delete of {name}", lambda held: not gone(held)))
@@ -394,7 +394,7 @@ class Acts(Drive):
 
     def bind_or_unbind(self) -> None:
         queue = self.a_queue()
-        sources = [name for name in ("x1", "x2") if name in self.machine.vhost.exchanges]
+        sources = [name for name in ("x1", "x2") if name in self.machine.vhost.exchanges.by_name]
         if queue is None or not sources:
             return
         source, key = self.chance.choice(sources), self.chance.choice(("a", "b"))
@@ -409,7 +409,7 @@ class Acts(Drive):
 
     def publish_bound(self) -> None:
         """Publish by an exchange that may be bound to several queues."""
-        sources = [name for name in ("x1", "x2") if name in self.machine.vhost.exchanges]
+        sources = [name for name in ("x1", "x2") if name in self.machine.vhost.exchanges.by_name]
         if sources:
             source, key = self.chance.choice(sources), self.chance.choice(("a", "b"))
             self.publish(source, key, 30, **self.load.properties(self))
@@ -418,13 +418,13 @@ class Acts(Drive):
         """Set a policy, or clear it, as the HTTP API does; only loose queues get a low limit."""
         vhost = self.machine.vhost
         name = self.chance.choice(("p1", "p2"))
-        if name in vhost.policies:
-            vhost.clear_policy(name)
+        if name in vhost.policies.by_name:
+            vhost.policies.clear(name)
         else:
             most = self.chance.randint(5, 60) if self.load.loose else 100_000 + self.number
             definition: dict[str, object] = {"max-length": most}
-            vhost.set_policy(make_policy(name, "^q", definition, 0, "queues"))
-        self._operated(("policy", "/", name), name in vhost.policies)
+            vhost.policies.set(make_policy(name, "^q", definition, 0, "queues"))
+        self._operated(("policy", "/", name), name in vhost.policies.by_name)
 
     def user(self) -> None:
         """Add a user with a permission, or delete him, as the HTTP API does."""

@@ -23,7 +23,7 @@ class BatchActs(Acts):
     def attempts(self, sink: str) -> dict[str, int]:
         """Return the staging queues of a sink that are not committed, with their batches."""
         found = {}
-        for name, queue in self.machine.vhost.queues.items():
+        for name, queue in self.machine.vhost.queues.by_name.items():
             if queue.arguments.get("x-staging-sink") == sink and not queue.kept:
                 batch = queue.arguments["x-staging-batch"]
                 assert isinstance(batch, int)

@@ -22,7 +22,9 @@ def drain(image: Image, found: Found, clock: ManualClock) -> list[str]:
     disk = RecordingDisk(image)
     node = Node(disk, clock=clock)
     problems = []
-    queues = [queue for queue in node.vhost.queues.values() if isinstance(queue, ClassicQueue)]
+    queues = [
+        queue for queue in node.vhost.queues.by_name.values() if isinstance(queue, ClassicQueue)
+    ]
     for queue in queues:
         problems += _drain_one(node, node.connect(), queue, found)
     node.sync()

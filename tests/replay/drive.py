@@ -366,7 +366,7 @@ class Drive:
         """Return the durable queues that a message goes to now."""
         vhost = self.machine.vhost
         names = [key] if not exchange else []
-        source = vhost.exchanges[exchange]
+        source = vhost.exchanges.by_name[exchange]
         if source.delayed is not None:
             return ("",)
         names += [
@@ -374,7 +374,11 @@ class Drive:
             for binding in source.bindings.values()
             if binding.queue is not None and (source.kind == "fanout" or binding.binding_key == key)
         ]
-        queues = [vhost.queues[name] for name in dict.fromkeys(names) if name in vhost.queues]
+        queues = [
+            vhost.queues.by_name[name]
+            for name in dict.fromkeys(names)
+            if name in vhost.queues.by_name
+        ]
         return tuple(
             queue.name
             for queue in queues
@@ -479,7 +483,7 @@ class Drive:
         before = (len(ledger.confirmed), len(ledger.promised), len(ledger.seen))
         durable = int(self.machine.journal.durable_group)
         for _ in range(3):
-            for name, queue in list(self.machine.vhost.queues.items()):
+            for name, queue in list(self.machine.vhost.queues.by_name.items()):
                 if "x-staging-sink" not in queue.arguments:
                     self.publish("", name, 3, delivery_mode=2)
             self.publisher.send(method(TX, "queue.declare", queue="late", durable=True))

@@ -113,11 +113,11 @@ def _definitions(node: Node) -> Iterator[tuple[str, dict[str, object]]]:
     broker = node.broker
     for vhost in broker.vhosts.values():
         yield "vhost", vhost.metadata.record()
-        for policy in vhost.policies.values():
+        for policy in vhost.policies.by_name.values():
             yield "policy", policy.record(vhost.name)
-        for policy in vhost.operator_policies.values():
+        for policy in vhost.policies.operator_by_name.values():
             yield "operator_policy", policy.record(vhost.name)
-        for exchange in vhost.exchanges.values():
+        for exchange in vhost.exchanges.by_name.values():
             if exchange.durable and exchange.name and not exchange.name.startswith("amq."):
                 yield "exchange", exchange.definition(vhost.name)
             for binding in exchange.bindings.values():
@@ -155,8 +155,8 @@ def _owned(queue: Queue) -> Iterator[tuple[str, dict[str, object]]]:
 
 
 def _queues(vhost: Vhost) -> list[Queue]:
-    stores = [exchange.delayed for exchange in vhost.exchanges.values()]
-    return [*vhost.queues.values(), *[store for store in stores if store is not None]]
+    stores = [exchange.delayed for exchange in vhost.exchanges.by_name.values()]
+    return [*vhost.queues.by_name.values(), *[store for store in stores if store is not None]]
 
 
 def _look_at(node: Node, queue: Queue, found: Found) -> None:

@@ -172,7 +172,7 @@ def test_a_transaction_counts_when_it_is_committed(node: Node) -> None:
     assert peer.take() == []
     node.sync()
     peer.expect(1, "tx.commit-ok")
-    assert node.vhost.queue(Name("q"), None).ready_count() == count
+    assert node.vhost.queues.existing(Name("q"), None).ready_count() == count
 
 
 # -- what queues have no memory for ----------------------------------------------------------------
@@ -230,10 +230,10 @@ def test_a_publisher_is_blocked_once_and_unblocked_once(small: Node) -> None:
     assert blocked.reason == "low on memory"
     peer.send(*[publish(1, "", "q", b"held")] * 3, method(1, "basic.qos"))
     assert peer.take() == []
-    assert small.vhost.queue(Name("q"), None).ready_count() == 2
+    assert small.vhost.queues.existing(Name("q"), None).ready_count() == 2
     drain(small)
     assert peer.names() == ["connection.unblocked", "basic.qos-ok"]
-    assert small.vhost.queue(Name("q"), None).ready_count() == 4
+    assert small.vhost.queues.existing(Name("q"), None).ready_count() == 4
 
 
 def test_without_the_capability_a_publisher_is_halted_in_silence(small: Node) -> None:
@@ -310,7 +310,7 @@ def test_a_channel_error_behind_a_blocked_publish_waits_for_the_alarm_s_end(smal
     drain(small)
     names = ["connection.blocked", "connection.unblocked", "channel.close"]
     assert peer.names() == names
-    assert small.vhost.queue(Name("q"), None).ready_count() == 1
+    assert small.vhost.queues.existing(Name("q"), None).ready_count() == 1
 
 
 def test_unacked_messages_count_for_the_alarm(small: Node) -> None:

@@ -32,7 +32,7 @@ def peer() -> Peer:
     node.add_user("other", configure=".*", write=".*", read=".*")
     node.broker.users.set_limits("other", {"max-channels": 9})
     node.broker.users.set_topic_permission("other", "/", "amq.topic", ".*", ".*")
-    node.vhost.set_policy(policy("p", "^nothing$"))
+    node.vhost.policies.set(policy("p", "^nothing$"))
     node.broker.parameters.set_global("known", "value")
     node.broker.parameters.set("/", "federation", "known", {"uri": "x"})
     peer.declare("q")
@@ -61,7 +61,7 @@ def peer() -> Peer:
 
 def late(node: Node) -> DelayedMessages:
     """What the exchange `late` delays."""
-    store = node.vhost.exchanges["late"].delayed
+    store = node.vhost.exchanges.by_name["late"].delayed
     assert store is not None
     return store
 
@@ -73,8 +73,8 @@ def policy(name: str, pattern: str) -> Policy:
 
 def picture(node: Node) -> list[object]:
     """What clients share, as far as questions tell it."""
-    queues = [*node.vhost.queues.values(), *node.vhost.replies.queues.values()]
-    stream = node.vhost.queues.get("s")
+    queues = [*node.vhost.queues.by_name.values(), *node.vhost.queues.replies.queues.values()]
+    stream = node.vhost.queues.by_name.get("s")
     return [
         str(export_definitions(node.broker)),
         [
@@ -170,17 +170,17 @@ CHANGES: dict[str, Callable[[Peer], object]] = {
     ),
     "set user limits": lambda peer: peer.node.broker.users.set_limits("guest", {"max-channels": 5}),
     "clear user limits": lambda peer: peer.node.broker.users.clear_limits("other"),
-    "set_policy": lambda peer: peer.node.vhost.set_policy(policy("new", ".*")),
-    "clear_policy": lambda peer: peer.node.vhost.clear_policy("p"),
+    "set_policy": lambda peer: peer.node.vhost.policies.set(policy("new", ".*")),
+    "clear_policy": lambda peer: peer.node.vhost.policies.clear("p"),
     "set parameter": lambda peer: peer.node.broker.parameters.set("/", "shovel", "n", {"a": 1}),
     "clear parameter": lambda peer: peer.node.broker.parameters.clear("/", "federation", "known"),
     "set_global": lambda peer: peer.node.broker.parameters.set_global("new", 1),
     "clear_global": lambda peer: peer.node.broker.parameters.clear_global("known"),
-    "cancel_delayed": lambda peer: peer.node.vhost.cancel_delayed(
+    "cancel_delayed": lambda peer: peer.node.vhost.exchanges.cancel_delayed(
         Name("late"),
         next(iter(late(peer.node).messages)),
     ),
-    "purge_delayed": lambda peer: peer.node.vhost.purge_delayed(Name("late")),
+    "purge_delayed": lambda peer: peer.node.vhost.exchanges.purge_delayed(Name("late")),
     "rewind": lambda peer: peer.node.classic("kept").rewind(0),
     "set an offset": lambda peer: peer.node.stream("s").offsets.set("new", 1),
     "forget an offset": lambda peer: peer.node.stream("s").offsets.forget("reader"),

@@ -112,9 +112,9 @@ def test_an_unused_queue_ends_and_use_postpones_it(node: Node, peer: Peer) -> No
     peer.send(method(1, "basic.get", queue="q"))
     assert peer.names() == ["basic.get-empty"]
     node.tick(999)
-    assert "q" in node.vhost.queues
+    assert "q" in node.vhost.queues.by_name
     node.tick(1)
-    assert "q" not in node.vhost.queues
+    assert "q" not in node.vhost.queues.by_name
 
 
 def test_a_queue_with_a_consumer_does_not_end(node: Node, peer: Peer) -> None:
@@ -123,9 +123,9 @@ def test_a_queue_with_a_consumer_does_not_end(node: Node, peer: Peer) -> None:
     node.tick(5000)
     peer.call(1, "basic.cancel", consumer_tag=tag)
     node.tick(999)
-    assert "q" in node.vhost.queues
+    assert "q" in node.vhost.queues.by_name
     node.tick(1)
-    assert "q" not in node.vhost.queues
+    assert "q" not in node.vhost.queues.by_name
 
 
 @pytest.mark.parametrize("overflow", ["drop-head", "reject-publish"])

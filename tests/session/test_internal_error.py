@@ -73,7 +73,7 @@ class BrokenLink(Link):
 
 def put(node: Node, kind: type[Queue], name: str) -> None:
     """Put a queue of a type of ours into the default vhost."""
-    node.vhost.queues[name] = kind(node.turn, 1000, name, False, False, False, {})
+    node.vhost.queues.by_name[name] = kind(node.turn, 1000, name, False, False, False, {})
 
 
 def ended(peer: Peer) -> None:
@@ -130,7 +130,7 @@ def test_a_socket_that_goes_before_the_answer_is_no_fault(node: Node) -> None:
 def test_a_publish_that_no_queue_has_yet_ends_the_connection(node: Node) -> None:
     """The bug is met while the arguments of the publish are resolved."""
     peer = node.connect()
-    node.vhost.exchanges["x"] = BrokenExchange("x", "headers", False, False, False, {})
+    node.vhost.exchanges.by_name["x"] = BrokenExchange("x", "headers", False, False, False, {})
     peer.send(publish(1, "x", "", b"m"))
     ended(peer)
 

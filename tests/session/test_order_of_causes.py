@@ -94,7 +94,7 @@ def test_cancels_wait_for_the_sync_also_where_nobody_waits_for_an_ok(
     peer.declare("other")
     peer.call(1, "basic.consume", queue="other", consumer_tag="o")
     feed(peer, bytewise, method(1, "queue.delete", queue="q", no_wait=True))
-    node.vhost.delete_queue(None, Name("other"), False, False)
+    node.vhost.queues.delete(None, Name("other"), False, False)
     node.run()
     assert came(peer) == []
     node.sync()

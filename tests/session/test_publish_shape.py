@@ -76,7 +76,7 @@ def result(pieces: list[bytes], *, confirm: bool = True) -> Result:
     ]
     messages = []
     for name in ("q", "r"):
-        queue = node.vhost.queue(Name(name), None)
+        queue = node.vhost.queues.existing(Name(name), None)
         while (message := queue.get(True)) is not None:  # type: ignore[attr-defined]
             place = f"{name}: {message.address.wire!r}"
             messages.append((place, message.properties, message.body, message.persistent))

@@ -79,10 +79,10 @@ def test_nothing_of_a_reply_is_recorded(node: Node, requester: Peer, address: st
 
 
 def test_an_address_is_in_no_list_of_queues(node: Node, requester: Peer, address: str) -> None:
-    assert all(not name.startswith(REPLY_TO) for name in node.vhost.queues)
-    assert list(node.vhost.replies.queues) == [address]
+    assert all(not name.startswith(REPLY_TO) for name in node.vhost.queues.by_name)
+    assert list(node.vhost.queues.replies.queues) == [address]
     requester.call(1, "channel.close")
-    assert node.vhost.replies.queues == {}
+    assert node.vhost.queues.replies.queues == {}
 
 
 def test_an_address_leads_nowhere_in_another_vhost(
@@ -108,7 +108,7 @@ def test_a_failed_consume_leaves_no_address(node: Node, requester: Peer) -> None
         method(1, "basic.consume", queue=REPLY_TO, consumer_tag="t", no_ack=True),
     )
     assert requester.expect(0, "connection.close").code == 530
-    assert node.vhost.replies.queues == {}
+    assert node.vhost.queues.replies.queues == {}
 
 
 def test_replies_need_no_right_to_read(node: Node) -> None:

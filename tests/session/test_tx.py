@@ -37,7 +37,7 @@ def put(number: int, queue: str = "q", channel: int = 1) -> bytes:
 
 def ready(peer: Peer) -> int:
     """How many messages wait in `q`."""
-    return peer.node.vhost.queue(Name("q"), None).ready_count()
+    return peer.node.vhost.queues.existing(Name("q"), None).ready_count()
 
 
 def rest(peer: Peer) -> list[tuple[int, bool]]:
@@ -136,14 +136,14 @@ def test_time_to_live_begins_at_the_commit(tx: Peer) -> None:
     tx.send(publish(1, "", "r", b"x"))
     tx.node.tick(5000)
     tx.call(1, "tx.commit")
-    assert tx.node.vhost.queue(Name("r"), None).ready_count() == 1
+    assert tx.node.vhost.queues.existing(Name("r"), None).ready_count() == 1
 
 
 # -- acks ------------------------------------------------------------------------------------------
 
 
 def test_acks_count_from_the_commit_on(tx: Peer) -> None:
-    queue = tx.node.vhost.queue(Name("q"), None)
+    queue = tx.node.vhost.queues.existing(Name("q"), None)
     tx.call_get("q")
     tx.send(method(1, "basic.ack", delivery_tag=1))
     assert (queue.acked, queue.unacked_count) == (0, 1)

@@ -78,7 +78,7 @@ def queue() -> Queue:
     """Some queue."""
     peer = Node().connect()
     peer.call(1, "queue.declare", queue="q")
-    return peer.node.vhost.queue(Name("q"), None)
+    return peer.node.vhost.queues.existing(Name("q"), None)
 
 
 steps = st.lists(
@@ -162,7 +162,7 @@ def test_a_tag_that_names_nothing_settles_nothing(peer: Peer, name: str, kind: s
     peer.send(method(1, name, delivery_tag=tag, multiple=multiple))
     closed = peer.expect(1, "channel.close")
     assert (closed.code, closed.text) == (406, f"PRECONDITION_FAILED - unknown delivery tag {tag}")
-    assert peer.node.vhost.queue(Name("q"), None).ready_count() == 2
+    assert peer.node.vhost.queues.existing(Name("q"), None).ready_count() == 2
 
 
 def test_tag_0_with_multiple_is_all(peer: Peer) -> None:
@@ -173,7 +173,7 @@ def test_tag_0_with_multiple_is_all(peer: Peer) -> None:
         peer.call_get("q")
     for _ in range(2):
         peer.send(method(1, "basic.ack", delivery_tag=0, multiple=True))
-        assert peer.node.vhost.queue(Name("q"), None).unacked_count == 0
+        assert peer.node.vhost.queues.existing(Name("q"), None).unacked_count == 0
     peer.call(1, "basic.qos")
 
 

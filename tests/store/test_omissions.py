@@ -55,7 +55,7 @@ def filled() -> Node:
     peer = node.connect()
     fill(node)
     node.take_checkpoint()
-    node.vhost.set_policy(make_policy("late", "^none$", {"max-length": 5}, 0, "queues", False))
+    node.vhost.policies.set(make_policy("late", "^none$", {"max-length": 5}, 0, "queues", False))
     node.broker.parameters.set_global("late", 1)
     for number in range(4):
         peer.send(publish(1, "", "q", b"late %d" % number, delivery_mode=2))
@@ -85,8 +85,8 @@ def seen(node: Node) -> tuple[object, dict[str, list[bytes]]]:
     """Return definitions and messages."""
     definitions = export_definitions(node.broker)
     bodies: dict[str, list[bytes]] = {}
-    for name in node.vhost.queues:
-        queue = node.vhost.queues[name]
+    for name in node.vhost.queues.by_name:
+        queue = node.vhost.queues.by_name[name]
         if isinstance(queue, Stream):
             bodies[name] = [b"%d" % (queue.visible_end - queue.first_offset)]
         else:

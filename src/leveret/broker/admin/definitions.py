@@ -87,7 +87,7 @@ def _vhost_sections(broker: Broker, vhost: Vhost) -> list[Rows]:
         for component, name, value in broker.parameters.of_vhost(vhost.name)
     ]
     policies: Rows = [
-        {"name": policy.name, **policy_value(policy)} for policy in vhost.policies.values()
+        {"name": policy.name, **policy_value(policy)} for policy in vhost.policies.by_name.values()
     ]
     queues: Rows = [
         _with_arguments(
@@ -99,12 +99,12 @@ def _vhost_sections(broker: Broker, vhost: Vhost) -> list[Rows]:
             },
             queue.arguments,
         )
-        for queue in vhost.queues.values()
+        for queue in vhost.queues.by_name.values()
         if not queue.exclusive and not queue.hidden
     ]
     exchanges: Rows = []
     bindings: Rows = []
-    for exchange in vhost.exchanges.values():
+    for exchange in vhost.exchanges.by_name.values():
         if exchange.name and not exchange.name.startswith("amq."):
             fields: Arguments = {
                 "name": exchange.name,

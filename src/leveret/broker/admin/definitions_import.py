@@ -112,10 +112,10 @@ def _stage(broker: Broker, found: list[Entry]) -> Broker:
     for name, vhost in broker.vhosts.items():
         copy = stage.restore_vhost(name)
         copy.metadata.restore(vhost.metadata.record())
-        copy.policies.update(vhost.policies)
-        copy.operator_policies.update(vhost.operator_policies)
-        copy.bindings_max = vhost.bindings_max
-        copy.policies_max = vhost.policies_max
+        copy.policies.by_name.update(vhost.policies.by_name)
+        copy.policies.operator_by_name.update(vhost.policies.operator_by_name)
+        copy.exchanges.bindings_max = vhost.exchanges.bindings_max
+        copy.policies.count_max = vhost.policies.count_max
     users = broker.users
     stage.users.by_name.update(users.by_name)
     stage.users.permissions.update(users.permissions)
@@ -143,12 +143,12 @@ def _check_room(broker: Broker, found: list[Entry]) -> None:
         name = entry.fields.get("name")
         if vhost is None or not isinstance(name, str):
             continue
-        if name in (vhost.queues if of_queues else vhost.exchanges):
+        if name in (vhost.queues.by_name if of_queues else vhost.exchanges.by_name):
             continue
         names = new.setdefault((entry.section, vhost.name), set())
         names.add(name)
-        there = len(vhost.queues) if of_queues else len(vhost.exchanges)
-        most = vhost.queues_max if of_queues else vhost.exchanges_max
+        there = len(vhost.queues.by_name) if of_queues else len(vhost.exchanges.by_name)
+        most = vhost.queues.count_max if of_queues else vhost.exchanges.count_max
         if there + len(names) > most:
             raise entry.bad(f"a vhost has at most {most} {entry.section}")
 
@@ -176,10 +176,10 @@ def _bring(broker: Broker, stage: Broker, entry: Entry) -> None:
 
 
 def _bring_queue(vhost: Vhost, copy: Vhost, name: object) -> None:
-    queue = vhost.queues.get(name) if isinstance(name, str) else None
-    if queue is None or queue.name in copy.queues:
+    queue = vhost.queues.by_name.get(name) if isinstance(name, str) else None
+    if queue is None or queue.name in copy.queues.by_name:
         return
-    made = copy.make_queue(
+    made = copy.queues.make(
         copy.ids.next_queue_id(),
         queue.name,
         queue.durable,
@@ -192,10 +192,10 @@ def _bring_queue(vhost: Vhost, copy: Vhost, name: object) -> None:
 
 def _bring_exchange(vhost: Vhost, copy: Vhost, name: object) -> None:
     """Copy an exchange with its bindings, which bound what its type takes."""
-    exchange = vhost.exchanges.get(name) if isinstance(name, str) else None
+    exchange = vhost.exchanges.by_name.get(name) if isinstance(name, str) else None
     if exchange is None:
         return
-    made = copy.exchanges.get(exchange.name)
+    made = copy.exchanges.by_name.get(exchange.name)
     if made is None:
         made = make_exchange(
             exchange.name,
@@ -205,7 +205,7 @@ def _bring_exchange(vhost: Vhost, copy: Vhost, name: object) -> None:
             exchange.internal,
             exchange.arguments,
         )
-        copy.put_exchange(made)
+        copy.exchanges.add(made)
     if made.bindings:
         return
     for binding in exchange.bindings.values():
@@ -381,17 +381,17 @@ class _Import:
         if changed:
             parameters.set(vhost.name, component, name, value, True)
         if component == OPERATOR_POLICY:
-            self._keep_keys(entry, vhost.operator_policies[name])
+            self._keep_keys(entry, vhost.policies.operator_by_name[name])
         return changed
 
     def _policy(self, entry: Entry) -> bool:
         vhost = self._vhost_of(entry)
         policy = policy_of(entry.name("name"), entry.fields, "all", False, True)
         self._keep_keys(entry, policy)
-        known = vhost.policies.get(policy.name)
+        known = vhost.policies.by_name.get(policy.name)
         if known is not None and is_same(known.record(""), policy.record("")):
             return False
-        vhost.set_policy(policy)
+        vhost.policies.set(policy)
         return True
 
     def _queue(self, entry: Entry) -> bool:
@@ -403,9 +403,9 @@ class _Import:
         kind = entry.optional_text("type")
         if kind and kind != "classic" and "x-queue-type" not in arguments:
             arguments["x-queue-type"] = kind
-        known = vhost.queues.get(name)
+        known = vhost.queues.by_name.get(name)
         if known is None:
-            vhost.import_queue(Name(name), durable, auto_delete, arguments)
+            vhost.queues.create(Name(name), durable, auto_delete, arguments)
             return True
         if not _is_like(known, durable, auto_delete, arguments):
             self._note(entry, f"{vhost.queue_label(name)} is there and differs; it stays as it is")
@@ -419,11 +419,11 @@ class _Import:
         auto_delete = entry.switch("auto_delete", False)
         internal = entry.switch("internal", False)
         arguments = self._arguments(entry)
-        known = vhost.exchanges.get(name)
+        known = vhost.exchanges.by_name.get(name)
         if known is None:
             if entry.name("name").startswith("amq."):
                 return self._note(entry, "the name is the broker's own")
-            vhost.import_exchange(Name(name), kind, durable, auto_delete, internal, arguments)
+            vhost.exchanges.create(Name(name), kind, durable, auto_delete, internal, arguments)
             return True
         flags = (known.kind, known.durable, known.auto_delete, known.internal)
         if flags != (kind, durable, auto_delete, internal) or known.arguments != arguments:
@@ -433,7 +433,7 @@ class _Import:
 
     def _bind(self, entry: Entry) -> bool:
         vhost = self._vhost_of(entry)
-        source = vhost.exchanges.get(entry.text("source"))
+        source = vhost.exchanges.by_name.get(entry.text("source"))
         destination = entry.text("destination")
         kind = entry.text("destination_type")
         if kind not in ("queue", "exchange"):
@@ -448,7 +448,7 @@ class _Import:
             return self._note(entry, missing) if missing else False
         if binding_identity(to_queue, destination, key, arguments) in source.bindings:
             return False
-        vhost.bind(source.name, Name(destination), to_queue, key, arguments, None)
+        vhost.exchanges.bind(source.name, Name(destination), to_queue, key, arguments, None)
         return True
 
     def _arguments(self, entry: Entry) -> Arguments:
@@ -470,9 +470,9 @@ def _missing(vhost: Vhost, source: Exchange, destination: str, to_queue: bool) -
     if not to_queue:
         if not destination:
             return "nothing can be bound to the default exchange"
-        known = destination in vhost.exchanges
+        known = destination in vhost.exchanges.by_name
         return None if known else f"no {vhost.exchange_label(destination)}"
-    queue = vhost.queues.get(destination)
+    queue = vhost.queues.by_name.get(destination)
     if queue is None:
         return f"no {vhost.queue_label(destination)}"
     return f"{vhost.queue_label(destination)} is exclusive" if queue.exclusive else None

@@ -179,10 +179,10 @@ class Totals:
 
     def __init__(self, broker: Broker) -> None:
         self.connection_count: Final = len(broker.links)
-        self.exchange_count: Final = sum([len(v.exchanges) for v in broker.vhosts.values()])
+        self.exchange_count: Final = sum([len(v.exchanges.by_name) for v in broker.vhosts.values()])
         self.queue_count: Final = sum(
             [
-                len([queue for queue in v.queues.values() if not queue.hidden])
+                len([queue for queue in v.queues.by_name.values() if not queue.hidden])
                 for v in broker.vhosts.values()
             ]
         )
@@ -204,7 +204,7 @@ def has_vhost(broker: Broker, name: str) -> bool:
 def queue_stats(broker: Broker, vhost: str, name: str) -> QueueStats | None:
     """Return a queue's snapshot; None where there is no such queue."""
     found = broker.vhosts.get(vhost)
-    queue = None if found is None else found.queues.get(name)
+    queue = None if found is None else found.queues.by_name.get(name)
     return None if queue is None else QueueStats(vhost, queue)
 
 
@@ -216,7 +216,7 @@ class QueueListing:
         self._left: Final = [
             (v.name, queue)
             for v in _vhosts(broker, vhost)
-            for queue in v.queues.values()
+            for queue in v.queues.by_name.values()
             if not queue.hidden
         ]
         self._next: i64 = 0
@@ -238,7 +238,9 @@ class ExchangeListing:
 
     def __init__(self, broker: Broker, vhost: str | None) -> None:
         self._left: Final = [
-            (v.name, exchange) for v in _vhosts(broker, vhost) for exchange in v.exchanges.values()
+            (v.name, exchange)
+            for v in _vhosts(broker, vhost)
+            for exchange in v.exchanges.by_name.values()
         ]
         self._next: i64 = 0
 
@@ -260,7 +262,7 @@ class DelayedListing:
     def __init__(self, broker: Broker, vhost: str, exchange: str) -> None:
         found = broker.vhosts.get(vhost)
         self._vhost: Final = vhost
-        self._exchange: Final = None if found is None else found.exchanges.get(exchange)
+        self._exchange: Final = None if found is None else found.exchanges.by_name.get(exchange)
         store = None if self._exchange is None else self._exchange.delayed
         self._store: Final = store
         self._left: Final[list[i64]] = [] if store is None else list(store.messages)
@@ -288,7 +290,7 @@ class PublisherListing:
 
     def __init__(self, broker: Broker, vhost: str, queue: str) -> None:
         found = broker.vhosts.get(vhost)
-        named = None if found is None else found.queues.get(queue)
+        named = None if found is None else found.queues.by_name.get(queue)
         self._publishers: Final = None if named is None else named.publishers
         publishers = self._publishers
         self._left: Final[list[bytes]] = [] if publishers is None else list(publishers.by_name)
@@ -364,7 +366,7 @@ class BindingListing:
         self._left: Final = [
             (v.name, binding)
             for v in _vhosts(broker, vhost)
-            for exchange in v.exchanges.values()
+            for exchange in v.exchanges.by_name.values()
             for binding in exchange.bindings.values()
         ]
         self._next: i64 = 0

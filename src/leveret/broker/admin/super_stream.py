@@ -84,13 +84,13 @@ def super_stream_label(vhost: Vhost, name: str) -> str:
 
 def find_super_stream(vhost: Vhost, name: str) -> Exchange | None:
     """Return the exchange of a super stream, or None where there is none."""
-    exchange = vhost.exchanges.get(name)
+    exchange = vhost.exchanges.by_name.get(name)
     return exchange if exchange is not None and is_super_stream(exchange) else None
 
 
 def super_stream_names(vhost: Vhost) -> list[str]:
     """Return the names of a vhost's super streams."""
-    return [name for name, exchange in vhost.exchanges.items() if is_super_stream(exchange)]
+    return [name for name, exchange in vhost.exchanges.by_name.items() if is_super_stream(exchange)]
 
 
 def is_super_stream(exchange: Exchange) -> bool:
@@ -102,7 +102,7 @@ def partitions_of(vhost: Vhost, exchange: Exchange) -> list[Stream]:
     """Return the partitions of a super stream that are there, in their order."""
     found: list[Stream] = []
     for name in partition_names(exchange.name, _declared(exchange)):
-        queue = vhost.queues.get(name)
+        queue = vhost.queues.by_name.get(name)
         if isinstance(queue, Stream):
             found.append(queue)
     return found
@@ -170,7 +170,7 @@ def declare_super_stream(vhost: Vhost, name: Name, arguments: Arguments) -> bool
         raise PreconditionFailed(f"{where}: its name, or that of a partition, has no fit length")
     if name.startswith("amq."):
         raise AccessRefused(f"super stream name '{name}' contains reserved prefix 'amq.*'")
-    exchange = vhost.exchanges.get(name)
+    exchange = vhost.exchanges.by_name.get(name)
     if exchange is not None:
         _check_same(exchange, partitions, where)
     _check_parts(vhost, exchange is not None, name, names, wanted)
@@ -206,11 +206,11 @@ def _check_parts(
     Raises: PreconditionFailed (406).
     """
     where = super_stream_label(vhost, name)
-    if name in vhost.queues:
+    if name in vhost.queues.by_name:
         raise PreconditionFailed(f"{where}: there is a queue of that name")
     missing = 0
     for number, partition in enumerate(names):
-        queue = vhost.queues.get(partition)
+        queue = vhost.queues.by_name.get(partition)
         if queue is None:
             missing += 1
             continue
@@ -220,9 +220,9 @@ def _check_parts(
         check_equivalent(queue.arguments, theirs, vhost.queue_label(partition))
     if missing:
         check_new(name, "super stream")
-        vhost.check_room(name, missing)
-    if not is_there and len(vhost.exchanges) >= vhost.exchanges_max:
-        raise PreconditionFailed(f"a vhost has at most {vhost.exchanges_max} exchanges")
+        vhost.queues.check_room(name, missing)
+    if not is_there and len(vhost.exchanges.by_name) >= vhost.exchanges.count_max:
+        raise PreconditionFailed(f"a vhost has at most {vhost.exchanges.count_max} exchanges")
 
 
 def _make(vhost: Vhost, name: Name, names: list[Name], wanted: Arguments) -> None:
@@ -231,13 +231,13 @@ def _make(vhost: Vhost, name: Name, names: list[Name], wanted: Arguments) -> Non
     journal.begin_tx()
     try:
         arguments: Arguments = {"x-super-stream": True, PARTITIONS: len(names)}
-        vhost.declare_exchange(name, SUPER_STREAM, True, False, False, arguments)
+        vhost.exchanges.declare(name, SUPER_STREAM, True, False, False, arguments)
         for number, partition in enumerate(names):
-            if partition in vhost.queues:
+            if partition in vhost.queues.by_name:
                 continue
             theirs: Arguments = {**wanted, _OF: name, _NUMBER: number}
-            vhost.declare_queue(None, partition, True, False, False, theirs)
-            vhost.bind(name, partition, True, str(number), {_ORDER: number}, None)
+            vhost.queues.declare(None, partition, True, False, False, theirs)
+            vhost.exchanges.bind(name, partition, True, str(number), {_ORDER: number}, None)
     finally:
         journal.end_tx()
 
@@ -264,10 +264,10 @@ def delete_super_stream(vhost: Vhost, name: Name, if_unused: bool, if_empty: boo
     journal = vhost.turn.journal
     journal.begin_tx()
     try:
-        vhost.delete_exchange(name, False)
+        vhost.exchanges.delete(name, False)
         for stream in streams:
             if stream.arguments.get(_OF) == name:
-                vhost.drop_queue(stream)
+                vhost.queues.drop(stream)
     finally:
         journal.end_tx()
     return waiting

@@ -196,7 +196,9 @@ class DeadLetter(Dying):
         queue = self.queue
         vhost = queue.vhost
         name = queue.settings.dead_letter_exchange
-        exchange = vhost.exchanges.get(name) if vhost is not None and name is not None else None
+        exchange = (
+            vhost.exchanges.by_name.get(name) if vhost is not None and name is not None else None
+        )
         if vhost is None or exchange is None or queue.deleted:
             if name is None or queue.deleted or not self._wait():
                 queue.buried(self.sequence, self.message, False)

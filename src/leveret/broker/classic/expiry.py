@@ -181,4 +181,4 @@ class QueueExpiry(Timed):
             self.arm()
         elif queue.vhost is not None:
             turn.timed_steps -= 1 + len(queue.bindings) + queue.ready_count()
-            queue.vhost.drop_queue(queue)
+            queue.vhost.queues.drop(queue)

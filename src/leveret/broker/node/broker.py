@@ -15,14 +15,14 @@ from leveret.broker.node.users import ADMINISTRATOR, User, Users
 from leveret.broker.policy.keys import utf8_size
 from leveret.broker.staging.area import StagingAreas, area_of
 from leveret.broker.values.arguments import Arguments
+from leveret.broker.vhost.ids import Ids, StreamIds
 from leveret.broker.vhost.metadata import (
     check_limits,
     check_metadata,
     merged_metadata,
     vhost_record,
 )
-from leveret.broker.vhost.state import StreamIds
-from leveret.broker.vhost.vhost import Ids, Vhost
+from leveret.broker.vhost.vhost import Vhost
 from leveret.errors import NotAllowed, NotFound, PreconditionFailed
 from leveret.limits import (
     MESSAGE_OVERHEAD_BYTES,
@@ -277,7 +277,7 @@ class Broker:
         """Journal what only a clean stop can tell: which messages had been handed out."""
         journal = self.turn.journal
         for vhost in self.vhosts.values():
-            for queue in vhost.queues.values():
+            for queue in vhost.queues.by_name.values():
                 if isinstance(queue, ClassicQueue) and queue.recorded and queue.redelivered_below:
                     journal.define("redelivered", queue.redelivered_definition())
         journal.clean_stop(time_ms)
@@ -285,4 +285,4 @@ class Broker:
     def tick(self) -> None:
         """Look at the time: streams drop what is too old."""
         for vhost in self.vhosts.values():
-            vhost.retain_streams()
+            vhost.queues.retain_streams()

@@ -168,7 +168,7 @@ class Events:
 
     def _stream(self, vhost: Vhost) -> Queue | None:
         """Return the vhost's stream, made where it is not there; None where it cannot be had."""
-        stream = vhost.queues.get(EVENT_STREAM)
+        stream = vhost.queues.by_name.get(EVENT_STREAM)
         if stream is not None:
             return stream if stream.keeps_all else None
         if vhost.dissolved:
@@ -179,7 +179,7 @@ class Events:
             "x-max-length-bytes": EVENT_STREAM_BYTES,
         }
         try:
-            return vhost.import_queue(EVENT_STREAM, True, False, arguments)
+            return vhost.queues.create(EVENT_STREAM, True, False, arguments)
         except AmqpError:
             # The vhost is full; its owner's queues come first.
             return None

@@ -90,7 +90,7 @@ class Eviction:
 
     def _all(self) -> Iterator[ClassicQueue]:
         for vhost in list(self.vhosts.values()):
-            for queue in list(vhost.queues.values()):
+            for queue in list(vhost.queues.by_name.values()):
                 if isinstance(queue, ClassicQueue) and queue.bytes_ready > 0:
                     yield queue
 

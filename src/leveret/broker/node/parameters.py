@@ -106,7 +106,7 @@ class Parameters:
         vhost = self._vhost(vhost_name)
         self.check(vhost_name, component, name, value, others)
         if component == OPERATOR_POLICY:
-            vhost.set_operator_policy(operator_policy(name, value, others))
+            vhost.policies.set_operator(operator_policy(name, value, others))
             return
         if component == VHOST_LIMITS:
             vhost.metadata.set_limits(_limits(name, value))
@@ -126,7 +126,7 @@ class Parameters:
         """Take a parameter of a vhost away.  Raises: NotFound (404)."""
         vhost = self._vhost(vhost_name)
         if component == OPERATOR_POLICY:
-            vhost.clear_operator_policy(name)
+            vhost.policies.clear_operator(name)
             return
         if component == VHOST_LIMITS and name == LIMITS and vhost.metadata.limits:
             vhost.metadata.set_limits({})
@@ -145,7 +145,7 @@ class Parameters:
         """Return the value of a parameter, None where there is none.  Raises: NotFound (404)."""
         vhost = self._vhost(vhost_name)
         if component == OPERATOR_POLICY:
-            policy = vhost.operator_policies.get(name)
+            policy = vhost.policies.operator_by_name.get(name)
             return None if policy is None else policy_value(policy)
         if component == VHOST_LIMITS:
             return dict(vhost.metadata.limits) if vhost.metadata.limits else None
@@ -162,7 +162,7 @@ class Parameters:
         vhost = self._vhost(vhost_name)
         found: list[tuple[str, str, object]] = [
             (OPERATOR_POLICY, policy.name, policy_value(policy))
-            for policy in vhost.operator_policies.values()
+            for policy in vhost.policies.operator_by_name.values()
         ]
         if vhost.metadata.limits:
             found.append((VHOST_LIMITS, LIMITS, dict(vhost.metadata.limits)))

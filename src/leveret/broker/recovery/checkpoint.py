@@ -82,7 +82,7 @@ class BrokerCheckpoint(CheckpointSource):
             out.define(kind, record)
             yield
         for vhost in vhosts:
-            for exchange in list(vhost.exchanges.values()):
+            for exchange in list(vhost.exchanges.by_name.values()):
                 if exchange.durable and exchange.name and not exchange.name.startswith("amq."):
                     out.define("exchange", exchange.definition(vhost.name))
                     yield
@@ -185,8 +185,8 @@ class BrokerCheckpoint(CheckpointSource):
 
 def _queues(vhost: Vhost) -> list[Queue]:
     """Return the queues of a vhost, and the stores of its delayed exchanges."""
-    stores = [exchange.delayed for exchange in vhost.exchanges.values()]
-    return [*vhost.queues.values(), *[store for store in stores if store is not None]]
+    stores = [exchange.delayed for exchange in vhost.exchanges.by_name.values()]
+    return [*vhost.queues.by_name.values(), *[store for store in stores if store is not None]]
 
 
 def _hand_over_users(out: CheckpointOutput, users: Users) -> Iterator[None]:
@@ -206,16 +206,16 @@ def _hand_over_users(out: CheckpointOutput, users: Users) -> Iterator[None]:
 
 
 def _hand_over_policies(out: CheckpointOutput, vhost: Vhost) -> Iterator[None]:
-    for policy in list(vhost.policies.values()):
+    for policy in list(vhost.policies.by_name.values()):
         out.define("policy", policy.record(vhost.name))
         yield
-    for policy in list(vhost.operator_policies.values()):
+    for policy in list(vhost.policies.operator_by_name.values()):
         out.define("operator_policy", policy.record(vhost.name))
         yield
 
 
 def _hand_over_bindings(out: CheckpointOutput, vhost: Vhost) -> Iterator[None]:
-    for exchange in list(vhost.exchanges.values()):
+    for exchange in list(vhost.exchanges.by_name.values()):
         for binding in list(exchange.bindings.values()):
             if binding.durable:
                 out.define("binding", binding.definition(vhost.name))

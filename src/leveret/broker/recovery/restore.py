@@ -173,7 +173,7 @@ class Restore(Replay):
         elif kind in POLICY_KINDS:
             vhost = self.broker.restore_vhost(_text(definition, "vhost"))
             operator = kind == "operator_policy"
-            vhost.restore_policy(restored_policy(definition, operator), operator)
+            vhost.policies.restore(restored_policy(definition, operator), operator)
             self.keys.policy_defined(_table(definition, "definition"))
         elif kind in PARAMETER_KINDS:
             self.broker.parameters.restore(kind, definition, True)
@@ -220,7 +220,7 @@ class Restore(Replay):
     def _define_exchange(self, definition: dict[str, object]) -> None:
         vhost = self.broker.restore_vhost(_text(definition, "vhost"))
         name = _text(definition, "name")
-        vhost.put_exchange(
+        vhost.exchanges.add(
             make_exchange(
                 name,
                 _text(definition, "type"),
@@ -240,7 +240,7 @@ class Restore(Replay):
             delete_user(self.broker.users, kind, definition)
         elif kind == "exchange":
             vhost = self.broker.restore_vhost(_text(definition, "vhost"))
-            vhost.exchanges.pop(name, None)
+            vhost.exchanges.by_name.pop(name, None)
             self._unbind(vhost.name, name, "exchange")
         elif kind == "queue":
             queue = self._queue(_number(definition, "id"))
@@ -251,7 +251,7 @@ class Restore(Replay):
             self._forget_binding(_identity(definition))
         elif kind in POLICY_KINDS:
             vhost = self.broker.restore_vhost(_text(definition, "vhost"))
-            vhost.restore_cleared_policy(name, kind == "operator_policy")
+            vhost.policies.restore_cleared(name, kind == "operator_policy")
         elif kind in PARAMETER_KINDS:
             self.broker.parameters.restore(kind, definition, False)
         elif kind == "sink":
@@ -477,9 +477,9 @@ class Restore(Replay):
         for definition in self.bindings.values():
             self._bind(definition)
         for vhost in self.broker.vhosts.values():
-            vhost.govern_exchanges()
-            for exchange in vhost.exchanges.values():
-                vhost.equip_delays(exchange)
+            vhost.policies.govern_exchanges()
+            for exchange in vhost.exchanges.by_name.values():
+                vhost.delays.equip(exchange)
 
     def _explain(self, queue: RestoredQueue) -> None:
         """Give a queue that no record explains a name, so that nothing of it is lost."""
@@ -501,15 +501,15 @@ class Restore(Replay):
         vhost = self.broker.restore_vhost(_text(definition, "vhost"))
         queue: Queue
         if "delays" in definition:
-            exchange = vhost.exchanges.get(_text(definition, "delays"))
+            exchange = vhost.exchanges.by_name.get(_text(definition, "delays"))
             if exchange is None or exchange.delayed is not None:
                 # Only damage parts a store from its exchange: their deletes are one record.
                 self._explain(restored)
                 self._build(restored, unclean)
                 return
-            queue = vhost.restore_delayed(exchange, restored.queue_id)
+            queue = vhost.delays.restore(exchange, restored.queue_id)
         else:
-            queue = vhost.make_queue(
+            queue = vhost.queues.make(
                 restored.queue_id,
                 _text(definition, "name"),
                 True,
@@ -568,12 +568,12 @@ class Restore(Replay):
     def _bind(self, definition: dict[str, object]) -> None:
         """Put a binding back whose ends are there (their deletes were replayed before)."""
         vhost = self.broker.restore_vhost(_text(definition, "vhost"))
-        source = vhost.exchanges.get(_text(definition, "source"))
+        source = vhost.exchanges.by_name.get(_text(definition, "source"))
         to_queue = _text(definition, "destination_type") == "queue"
         destination = _text(definition, "destination")
-        ends = vhost.queues if to_queue else vhost.exchanges
-        if source is not None and destination in ends:
-            vhost.restore_binding(
+        there = destination in (vhost.queues.by_name if to_queue else vhost.exchanges.by_name)
+        if source is not None and there:
+            vhost.exchanges.restore_binding(
                 source,
                 destination,
                 to_queue,

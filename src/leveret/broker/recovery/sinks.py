@@ -103,7 +103,7 @@ class LearnedSinks:
 def _staged(vhost: Vhost) -> dict[i64, ClassicQueue]:
     """Return the staging queues of a vhost by their ids."""
     found: dict[i64, ClassicQueue] = {}
-    for queue in vhost.queues.values():
+    for queue in vhost.queues.by_name.values():
         if isinstance(queue, ClassicQueue) and queue.staging is not None:
             found[queue.queue_id] = queue
     return found

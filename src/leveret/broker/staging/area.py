@@ -72,7 +72,7 @@ class StagingArea(StagingQueues):
             if not is_free_for(staging.owner, sink.owner):
                 continue
             if staging.release is None and not staging.sealed:
-                self.vhost.drop_queue(queue)
+                self.vhost.queues.drop(queue)
 
     # -- commits ----------------------------------------------------------------------------------
 

@@ -228,7 +228,7 @@ class Commit(Dispatcher):
         command = self.command
         vhost = self.vhost
         exchange = command.dead_letter_exchange
-        if exchange is not None and exchange not in vhost.exchanges:
+        if exchange is not None and exchange not in vhost.exchanges.by_name:
             raise NotFound(f"no {vhost.exchange_label(exchange)}")
         self.area.check_room(command.sink, command.destination, self.by)
         staged = [self._staging(name) for name in command.queues]
@@ -237,7 +237,7 @@ class Commit(Dispatcher):
         self.staged = staged
 
     def _staging(self, name: Name) -> Staging:
-        queue = self.vhost.queues.get(name)
+        queue = self.vhost.queues.by_name.get(name)
         label = self.vhost.queue_label(name)
         if queue is None:
             raise NotFound(f"no {label}")
@@ -388,13 +388,13 @@ class Commit(Dispatcher):
         if self.area.repeated(command.sink, command.destination, self.by):
             outcome = RECORDED
         for name in self.command.queues:
-            staging = staging_of(self.vhost.queues.get(name))
+            staging = staging_of(self.vhost.queues.by_name.get(name))
             if staging is None:
                 continue
             same = staging.is_part_of(command.sink, command.destination, command.batch)
             mine = is_free_for(staging.owner, self.by)
             if same and mine and staging.release is None and not staging.sealed:
-                self.vhost.drop_queue(staging.queue)
+                self.vhost.queues.drop(staging.queue)
                 outcome = RECORDED
         return outcome
 

@@ -82,7 +82,9 @@ class StagedRoutes:
         if route is None:
             address = Address(staged.exchange, staged.routing_key)
             key = staged.routing_key.decode("utf-8", "surrogateescape")
-            exchange = vhost.exchanges.get(staged.exchange.decode("utf-8", "surrogateescape"))
+            exchange = vhost.exchanges.by_name.get(
+                staged.exchange.decode("utf-8", "surrogateescape")
+            )
             route = StagedRoute(address, exchange, key)
             if exchange is not None:
                 routing = vhost.route(exchange, key, b"")
@@ -273,7 +275,7 @@ class Release(SpillWaiter):
         if not reached and self.unroutable.startswith(DEAD_LETTER):
             name = self.unroutable[len(DEAD_LETTER) :]
             letter = DeadLetter(queue, sequence, letter, UNROUTABLE).letter_to(name)
-            exchange = vhost.exchanges.get(name)
+            exchange = vhost.exchanges.by_name.get(name)
             targets = vhost.destinations(exchange, letter) if exchange is not None else []
         for target in targets:
             if target.screens and target.is_full(letter):
@@ -303,7 +305,7 @@ class Release(SpillWaiter):
         """Delete a queue that is empty, and go on with the next one, or the next batch."""
         queue.kept = False
         self.head += 1
-        self.vhost.drop_queue(queue)
+        self.vhost.queues.drop(queue)
         if self.head < len(self.queues):
             self.go_on()
             return

@@ -7,31 +7,95 @@ its reply must wait for.
 
 from __future__ import annotations
 
-from mypy_extensions import mypyc_attr
+from typing import Final, final
+
+from mypy_extensions import i64
 
 from leveret.broker.core.turn import Link
 from leveret.broker.policy.keys import utf8_size
+from leveret.broker.queue.queue import Queue
 from leveret.broker.topology.binding import Binding, binding_identity, binding_record
 from leveret.broker.topology.exchange import Exchange
 from leveret.broker.topology.exchanges import check_exchange_type, make_exchange
 from leveret.broker.topology.exchanges.numbers import check_exchange_numbers
 from leveret.broker.values.arguments import Arguments, check_same, differs, type_name
-from leveret.broker.vhost.policies import VhostPolicies
+from leveret.broker.vhost.delays import Delays
+from leveret.broker.vhost.exclusive import existing_queue
+from leveret.broker.vhost.policies import Policies
 from leveret.broker.vhost.replies import is_reply_name
-from leveret.errors import AccessRefused, PreconditionFailed
-from leveret.limits import SHORT_STRING_BYTES_MAX
+from leveret.broker.vhost.state import VhostState
+from leveret.errors import AccessRefused, NotFound, PreconditionFailed
+from leveret.limits import (
+    BINDINGS_PER_EXCHANGE_MAX,
+    EXCHANGES_PER_VHOST_MAX,
+    SHORT_STRING_BYTES_MAX,
+)
 from leveret.names import Name, check_new
 from leveret.routing.keys import check_strict_binding_key
 from leveret.store.records.definition import Definition
 
+_PREDECLARED: Final = (
+    ("", "direct"),
+    ("amq.direct", "direct"),
+    ("amq.fanout", "fanout"),
+    ("amq.topic", "topic"),
+    ("amq.headers", "headers"),
+    ("amq.match", "headers"),
+)
 
-@mypyc_attr(allow_interpreted_subclasses=True)
-class VhostExchanges(VhostPolicies):
-    """A virtual host as far as exchanges and bindings go."""
+
+@final
+class Exchanges:
+    """The exchanges of one vhost and their bindings."""
+
+    def __init__(
+        self,
+        vhost: VhostState,
+        policies: Policies,
+        delays: Delays,
+        by_name: dict[str, Exchange],
+        queues: dict[str, Queue],
+    ) -> None:
+        self._vhost: Final = vhost
+        self._turn: Final = vhost.turn
+        self._policies: Final = policies
+        self._delays: Final = delays
+        self.by_name: Final = by_name
+        self._queues: Final = queues
+        self.count_max: i64 = EXCHANGES_PER_VHOST_MAX
+        self.bindings_max: i64 = BINDINGS_PER_EXCHANGE_MAX
+        for name, kind in _PREDECLARED:
+            by_name[name] = make_exchange(name, kind, True, False, False, {})
+
+    def existing(self, name: Name) -> Exchange:
+        """Return an exchange.  Raises: NotFound (404)."""
+        exchange = self.by_name.get(name)
+        if exchange is None:
+            raise NotFound(f"no {self._vhost.exchange_label(name)}")
+        return exchange
+
+    def _queue(self, name: Name, link: Link | None) -> Queue:
+        return existing_queue(self._vhost, self._queues, name, link)
+
+    def purge_delayed(self, name: Name) -> i64:
+        """Drop all delayed messages of an exchange; return their number.
+
+        Raises: NotFound (404).
+        """
+        store = self.existing(name).delayed
+        return 0 if store is None else store.purge()
+
+    def cancel_delayed(self, name: Name, sequence: i64) -> bool:
+        """Drop a delayed message by its id; tell whether it was there.
+
+        Raises: NotFound (404) for an exchange that is not there.
+        """
+        store = self.existing(name).delayed
+        return store is not None and store.cancel(sequence)
 
     # -- exchanges --------------------------------------------------------------------------------
 
-    def declare_exchange(
+    def declare(
         self,
         name: Name,
         kind: str,
@@ -47,17 +111,17 @@ class VhostExchanges(VhostPolicies):
         """
         if not name:
             raise AccessRefused("operation not permitted on the default exchange")
-        current = self.exchanges.get(name)
+        current = self.by_name.get(name)
         if current is not None:
-            self._check_same_exchange(current, kind, durable, auto_delete, internal, arguments)
-            self._wait_for_definition(current.durable, current.define_group)
+            self._check_same(current, kind, durable, auto_delete, internal, arguments)
+            self._vhost.wait_for_definition(current.durable, current.define_group)
             return current
         check_new(name, "exchange")
         if name.startswith("amq."):
             raise AccessRefused(f"exchange name '{name}' contains reserved prefix 'amq.*'")
-        return self.import_exchange(name, kind, durable, auto_delete, internal, arguments)
+        return self.create(name, kind, durable, auto_delete, internal, arguments)
 
-    def import_exchange(
+    def create(
         self,
         name: Name,
         kind: str,
@@ -71,44 +135,37 @@ class VhostExchanges(VhostPolicies):
         Raises: PreconditionFailed (406) for a bad type or argument, or one exchange too many.
         """
         self._check_alternate(arguments, name)
-        check_exchange_numbers(kind, arguments, self.exchange_label(name))
-        if len(self.exchanges) >= self.exchanges_max:
-            raise PreconditionFailed(f"a vhost has at most {self.exchanges_max} exchanges")
+        check_exchange_numbers(kind, arguments, self._vhost.exchange_label(name))
+        if len(self.by_name) >= self.count_max:
+            raise PreconditionFailed(f"a vhost has at most {self.count_max} exchanges")
         exchange = make_exchange(name, kind, durable, auto_delete, internal, arguments)
         # One that is not durable is shown and exported like the others.
-        definition = Definition("exchange", exchange.definition(self.name))
-        self.put_exchange(exchange)
-        self._govern_exchange(exchange)
-        self.equip_delays(exchange)
+        definition = Definition("exchange", exchange.definition(self._vhost.name))
+        self.add(exchange)
+        self._policies.govern_exchange(exchange)
+        self._delays.equip(exchange)
         if durable:
-            self.turn.journal.define_made(definition)
-            exchange.define_group = self.turn.journal.group
-            self.turn.recorded()
+            self._turn.journal.define_made(definition)
+            exchange.define_group = self._turn.journal.group
+            self._turn.recorded()
         return exchange
 
-    def put_exchange(self, exchange: Exchange) -> None:
+    def add(self, exchange: Exchange) -> None:
         """Put a new exchange into the vhost; nothing is journaled or checked."""
-        self.turn.changes += 1
-        exchange.equip(self.turn)
-        self.exchanges[exchange.name] = exchange
-        self.revision += 1
-
-    def equip_delays(self, exchange: Exchange) -> None:
-        """Give an exchange that delays its store."""
-
-    def _configure_exchange(self, exchange: Exchange) -> None:
-        super()._configure_exchange(exchange)
-        self.equip_delays(exchange)
+        self._turn.changes += 1
+        exchange.equip(self._turn)
+        self.by_name[exchange.name] = exchange
+        self._vhost.revision += 1
 
     def _check_alternate(self, arguments: Arguments, name: str) -> None:
         alternate = arguments.get("alternate-exchange")
         if alternate is not None and not isinstance(alternate, str):
             raise PreconditionFailed(
                 f"invalid type '{type_name(alternate)}' for arg 'alternate-exchange' in "
-                f"{self.exchange_label(name)}"
+                f"{self._vhost.exchange_label(name)}"
             )
 
-    def _check_same_exchange(
+    def _check_same(
         self,
         current: Exchange,
         kind: str,
@@ -117,7 +174,7 @@ class VhostExchanges(VhostPolicies):
         internal: bool,
         arguments: Arguments,
     ) -> None:
-        where = self.exchange_label(current.name)
+        where = self._vhost.exchange_label(current.name)
         if current.kind != kind:
             check_exchange_type(kind)
             raise differs("type", where, kind, current.kind)
@@ -134,7 +191,7 @@ class VhostExchanges(VhostPolicies):
             current.arguments.get("alternate-exchange"),
         )
 
-    def delete_exchange(self, name: Name, if_unused: bool) -> None:
+    def delete(self, name: Name, if_unused: bool) -> None:
         """Delete an exchange; one that is not there is fine (behaviour 34).
 
         Raises: AccessRefused (403) for predeclared ones; PreconditionFailed (406) when in use.
@@ -142,20 +199,22 @@ class VhostExchanges(VhostPolicies):
         if not name:
             raise AccessRefused("operation not permitted on the default exchange")
         if name.startswith("amq."):
-            raise AccessRefused(f"deletion of system {self.exchange_label(name)} not allowed")
-        exchange = self.exchanges.get(name)
+            raise AccessRefused(
+                f"deletion of system {self._vhost.exchange_label(name)} not allowed"
+            )
+        exchange = self.by_name.get(name)
         if exchange is None:
-            self._wait_for_removal()
+            self._vhost.wait_for_removal()
             return
         if if_unused and exchange.bindings:
-            raise PreconditionFailed(f"{self.exchange_label(name)} in use")
-        self._drop_exchange(exchange)
+            raise PreconditionFailed(f"{self._vhost.exchange_label(name)} in use")
+        self._drop(exchange)
 
-    def _drop_exchange(self, exchange: Exchange) -> None:
-        self.turn.changes += 1
+    def _drop(self, exchange: Exchange) -> None:
+        self._turn.changes += 1
         exchange.deleted = True
-        del self.exchanges[exchange.name]
-        self.revision += 1
+        del self.by_name[exchange.name]
+        self._vhost.revision += 1
         exchange.drop()
         if exchange.durable:
             self._journal_delete(exchange)
@@ -163,22 +222,22 @@ class VhostExchanges(VhostPolicies):
             self._forget_destination(binding)
         exchange.bindings.clear()
         for binding in list(exchange.bound_from):
-            self._remove(binding, False)
+            self.remove(binding, False)
         exchange.bound_from.clear()
 
     def _journal_delete(self, exchange: Exchange) -> None:
         """Journal that an exchange is gone, with what it delayed: all or nothing."""
-        journal = self.turn.journal
-        name: Arguments = {"vhost": self.name, "name": exchange.name}
+        journal = self._turn.journal
+        name: Arguments = {"vhost": self._vhost.name, "name": exchange.name}
         store = exchange.delayed
         if store is None:
             journal.delete("exchange", name)
         else:
             journal.begin_tx()
             journal.delete("exchange", name)
-            journal.delete("queue", store.definition(self.name))
+            journal.delete("queue", store.definition(self._vhost.name))
             journal.end_tx()
-        self._removed()
+        self._vhost.removed()
 
     # -- bindings ---------------------------------------------------------------------------------
 
@@ -198,23 +257,25 @@ class VhostExchanges(VhostPolicies):
         """
         self._check_bindable(source_name, destination_name, to_queue)
         if to_queue and is_reply_name(destination_name):
-            raise AccessRefused(f"cannot bind direct reply-to {self.queue_label(destination_name)}")
+            raise AccessRefused(
+                f"cannot bind direct reply-to {self._vhost.queue_label(destination_name)}"
+            )
         # Where both ends are missing RabbitMQ names the source.
-        source = self.exchange(source_name)
+        source = self.existing(source_name)
         if not to_queue:
-            self.exchange(destination_name)
-        elif self.queue(destination_name, link).hidden:
+            self.existing(destination_name)
+        elif self._queue(destination_name, link).hidden:
             # It would refuse all that comes, and the exchange's publishers would be told no.
             raise AccessRefused(
-                f"cannot bind staging {self.queue_label(destination_name)}: messages come to it by "
-                "the default exchange only"
+                f"cannot bind staging {self._vhost.queue_label(destination_name)}: messages come "
+                "to it by the default exchange only"
             )
-        if self.strict_keys and source.has_patterns:
+        if self._vhost.strict_keys and source.has_patterns:
             check_strict_binding_key(binding_key)
         identity = binding_identity(to_queue, destination_name, binding_key, arguments)
         current = source.bindings.get(identity)
         if current is not None:
-            self._wait_for_definition(current.durable, current.define_group)
+            self._vhost.wait_for_definition(current.durable, current.define_group)
             return
         if len(source.bindings) >= self.bindings_max:
             raise PreconditionFailed(f"an exchange has at most {self.bindings_max} bindings")
@@ -225,18 +286,15 @@ class VhostExchanges(VhostPolicies):
         definition = Definition(
             "binding",
             binding_record(
-                self.name, source_name, destination_name, to_queue, binding_key, arguments
+                self._vhost.name, source_name, destination_name, to_queue, binding_key, arguments
             ),
         )
         binding = self.restore_binding(source, destination_name, to_queue, binding_key, arguments)
         if binding.durable:
-            self.turn.journal.define_made(definition)
-            binding.define_group = self.turn.journal.group
-            self.turn.recorded()
-        self.bound(binding)
-
-    def bound(self, binding: Binding) -> None:
-        """Hear of a binding that a client made."""
+            self._turn.journal.define_made(definition)
+            binding.define_group = self._turn.journal.group
+            self._turn.recorded()
+        self._vhost.bound(binding)
 
     def restore_binding(
         self,
@@ -250,17 +308,17 @@ class VhostExchanges(VhostPolicies):
 
         Raises: PreconditionFailed (406) for arguments that the exchange's type cannot take.
         """
-        queue = self.queues[destination_name] if to_queue else None
-        exchange = None if to_queue else self.exchanges[destination_name]
+        queue = self._queues[destination_name] if to_queue else None
+        exchange = None if to_queue else self.by_name[destination_name]
         binding = Binding(source, queue, exchange, binding_key, arguments)
-        self.turn.changes += 1
+        self._turn.changes += 1
         source.add(binding)
         source.bindings[binding.identity] = binding
         if queue is not None:
             queue.bindings[binding] = None
         elif exchange is not None:
             exchange.bound_from[binding] = None
-        self.revision += 1
+        self._vhost.revision += 1
         return binding
 
     def _check_bindable(self, source_name: str, destination_name: str, to_queue: bool) -> None:
@@ -281,18 +339,18 @@ class VhostExchanges(VhostPolicies):
         Raises: AccessRefused (403) for the default exchange; ResourceLocked (405).
         """
         self._check_bindable(source_name, destination_name, to_queue)
-        source = self.exchanges.get(source_name)
+        source = self.by_name.get(source_name)
         if source is None:
-            self._wait_for_removal()
+            self._vhost.wait_for_removal()
             return
         identity = binding_identity(to_queue, destination_name, binding_key, arguments)
         binding = source.bindings.get(identity)
         if binding is None:
-            self._wait_for_removal()
+            self._vhost.wait_for_removal()
             return
         if to_queue:
-            self.queue(destination_name, link)
-        self._remove(binding, True)
+            self._queue(destination_name, link)
+        self.remove(binding, True)
         self._forget_destination(binding)
 
     def _forget_destination(self, binding: Binding) -> None:
@@ -302,19 +360,19 @@ class VhostExchanges(VhostPolicies):
         elif binding.exchange is not None:
             binding.exchange.bound_from.pop(binding, None)
 
-    def _remove(self, binding: Binding, journaled: bool) -> None:
+    def remove(self, binding: Binding, journaled: bool) -> None:
         """Take `binding` off its source; an auto-delete source goes with its last one.
 
         `journaled` is False where the record of an end's delete stands for the binding too.
         """
         source = binding.source
-        self.turn.changes += 1
+        self._turn.changes += 1
         if source.bindings.pop(binding.identity, None) is None:
             return
         source.remove(binding)
-        self.revision += 1
+        self._vhost.revision += 1
         if binding.durable and journaled:
-            self.turn.journal.delete("binding", binding.definition(self.name))
-            self._removed()
+            self._turn.journal.delete("binding", binding.definition(self._vhost.name))
+            self._vhost.removed()
         if source.auto_delete and not source.bindings and not source.deleted:
-            self._drop_exchange(source)
+            self._drop(source)

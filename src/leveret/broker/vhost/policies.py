@@ -9,90 +9,101 @@ change is journaled before it has an effect.
 
 from __future__ import annotations
 
-from mypy_extensions import i64, mypyc_attr
+from typing import Final, final
 
-from leveret.broker.core.turn import Turn
+from mypy_extensions import i64
+
 from leveret.broker.policy.keys import merge_exchange_arguments, merge_queue_arguments
 from leveret.broker.policy.policy import Policy, queue_type
 from leveret.broker.queue.queue import Queue
 from leveret.broker.topology.exchange import Exchange
-from leveret.broker.vhost.metadata import Metadata
-from leveret.broker.vhost.state import Ids, VhostState
+from leveret.broker.vhost.delays import Delays
+from leveret.broker.vhost.state import VhostState
 from leveret.errors import NotFound, PreconditionFailed
 from leveret.limits import POLICIES_PER_VHOST_MAX
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
-class VhostPolicies(VhostState):
-    """A virtual host as far as policies go."""
+@final
+class Policies:
+    """The policies of one vhost, of its users and of its operator."""
 
-    def __init__(self, turn: Turn, ids: Ids, name: str) -> None:
-        super().__init__(turn, ids, name)
-        self.metadata = Metadata(self)
-        self.policies_max: i64 = POLICIES_PER_VHOST_MAX
-        self.policies: dict[str, Policy] = {}
-        self.operator_policies: dict[str, Policy] = {}
+    def __init__(
+        self,
+        vhost: VhostState,
+        delays: Delays,
+        queues: dict[str, Queue],
+        exchanges: dict[str, Exchange],
+    ) -> None:
+        self._vhost: Final = vhost
+        self._turn: Final = vhost.turn
+        self._delays: Final = delays
+        # All of the vhost, by their names.
+        self._queues: Final = queues
+        self._exchanges: Final = exchanges
+        self.count_max: i64 = POLICIES_PER_VHOST_MAX
+        self.by_name: dict[str, Policy] = {}
+        self.operator_by_name: dict[str, Policy] = {}
 
     # -- setting and clearing ---------------------------------------------------------------------
 
-    def set_policy(self, policy: Policy) -> None:
+    def set(self, policy: Policy) -> None:
         """Add a policy, or replace the one of its name; it counts at once.
 
         Raises: PreconditionFailed (406) when there are too many.
         """
-        self._check_room(self.policies, policy)
-        self.turn.journal.define("policy", policy.record(self.name))
-        old = self.policies.get(policy.name)
-        self.policies[policy.name] = policy
+        self._check_room(self.by_name, policy)
+        self._turn.journal.define("policy", policy.record(self._vhost.name))
+        old = self.by_name.get(policy.name)
+        self.by_name[policy.name] = policy
         self._policy_changed(old, policy)
 
-    def clear_policy(self, name: str) -> None:
+    def clear(self, name: str) -> None:
         """Take a policy away.  Raises: NotFound (404)."""
-        old = self.policies.get(name)
+        old = self.by_name.get(name)
         if old is None:
-            raise NotFound(f"no policy '{name}' in vhost '{self.name}'")
-        self.turn.journal.delete("policy", {"vhost": self.name, "name": name})
-        del self.policies[name]
+            raise NotFound(f"no policy '{name}' in vhost '{self._vhost.name}'")
+        self._turn.journal.delete("policy", {"vhost": self._vhost.name, "name": name})
+        del self.by_name[name]
         self._policy_changed(old, None)
 
-    def set_operator_policy(self, policy: Policy) -> None:
+    def set_operator(self, policy: Policy) -> None:
         """Add an operator policy, or replace the one of its name; it counts at once.
 
         Raises: PreconditionFailed (406) when there are too many.
         """
-        self._check_room(self.operator_policies, policy)
-        self.turn.journal.define("operator_policy", policy.record(self.name))
-        old = self.operator_policies.get(policy.name)
-        self.operator_policies[policy.name] = policy
+        self._check_room(self.operator_by_name, policy)
+        self._turn.journal.define("operator_policy", policy.record(self._vhost.name))
+        old = self.operator_by_name.get(policy.name)
+        self.operator_by_name[policy.name] = policy
         self._operator_policy_changed(old, policy)
 
-    def clear_operator_policy(self, name: str) -> None:
+    def clear_operator(self, name: str) -> None:
         """Take an operator policy away.  Raises: NotFound (404)."""
-        old = self.operator_policies.get(name)
+        old = self.operator_by_name.get(name)
         if old is None:
-            raise NotFound(f"no operator policy '{name}' in vhost '{self.name}'")
-        self.turn.journal.delete("operator_policy", {"vhost": self.name, "name": name})
-        del self.operator_policies[name]
+            raise NotFound(f"no operator policy '{name}' in vhost '{self._vhost.name}'")
+        self._turn.journal.delete("operator_policy", {"vhost": self._vhost.name, "name": name})
+        del self.operator_by_name[name]
         self._operator_policy_changed(old, None)
 
     def _check_room(self, policies: dict[str, Policy], policy: Policy) -> None:
-        if policy.name not in policies and len(policies) >= self.policies_max:
-            raise PreconditionFailed(f"a vhost has at most {self.policies_max} policies")
+        if policy.name not in policies and len(policies) >= self.count_max:
+            raise PreconditionFailed(f"a vhost has at most {self.count_max} policies")
 
     # -- who has which ----------------------------------------------------------------------------
 
     def _policy_changed(self, old: Policy | None, new: Policy | None) -> None:
         """Give each queue and exchange the policy that counts now."""
-        for queue in [one for one in self.queues.values() if not one.hidden]:
-            found = _after_queue(queue, queue.policy, self.policies, old, new)
+        for queue in [one for one in self._queues.values() if not one.hidden]:
+            found = _after_queue(queue, queue.policy, self.by_name, old, new)
             if found is not queue.policy:
                 queue.policy = found
                 self._configure_queue(queue)
-        for exchange in list(self.exchanges.values()):
+        for exchange in list(self._exchanges.values()):
             current = exchange.policy
             found = current
             if current is not None and current is old:
-                found = _best_for_exchange(exchange, self.policies)
+                found = _best_for_exchange(exchange, self.by_name)
             elif new is not None and (current is None or new.before(current)):
                 found = new if new.fits_exchange(exchange) else current
             if found is not current:
@@ -101,25 +112,25 @@ class VhostPolicies(VhostState):
 
     def _operator_policy_changed(self, old: Policy | None, new: Policy | None) -> None:
         """Give each queue the operator policy that counts now."""
-        for queue in [one for one in self.queues.values() if not one.hidden]:
-            found = _after_queue(queue, queue.operator_policy, self.operator_policies, old, new)
+        for queue in [one for one in self._queues.values() if not one.hidden]:
+            found = _after_queue(queue, queue.operator_policy, self.operator_by_name, old, new)
             if found is not queue.operator_policy:
                 queue.operator_policy = found
                 self._configure_queue(queue)
 
-    def _govern_queue(self, queue: Queue) -> None:
+    def govern_queue(self, queue: Queue) -> None:
         """Give a new queue its policies."""
-        if queue.hidden or (not self.policies and not self.operator_policies):
+        if queue.hidden or (not self.by_name and not self.operator_by_name):
             return
-        queue.policy = _best_for_queue(queue, self.policies)
-        queue.operator_policy = _best_for_queue(queue, self.operator_policies)
+        queue.policy = _best_for_queue(queue, self.by_name)
+        queue.operator_policy = _best_for_queue(queue, self.operator_by_name)
         if queue.policy is not None or queue.operator_policy is not None:
             self._configure_queue(queue)
 
-    def _govern_exchange(self, exchange: Exchange) -> None:
+    def govern_exchange(self, exchange: Exchange) -> None:
         """Give a new exchange its policy."""
-        if self.policies:
-            exchange.policy = _best_for_exchange(exchange, self.policies)
+        if self.by_name:
+            exchange.policy = _best_for_exchange(exchange, self.by_name)
             if exchange.policy is not None:
                 self._configure_exchange(exchange)
 
@@ -142,22 +153,23 @@ class VhostPolicies(VhostState):
         policy = exchange.policy
         definition = {} if policy is None else policy.in_force
         exchange.configure(merge_exchange_arguments(exchange.arguments, definition))
-        self.revision += 1
+        self._vhost.revision += 1
+        self._delays.equip(exchange)
 
     # -- putting back, without journal and effects ------------------------------------------------
 
-    def restore_policy(self, policy: Policy, operator: bool) -> None:
+    def restore(self, policy: Policy, operator: bool) -> None:
         """Put a policy back; queues are made later, and exchanges get it by `govern_exchanges`."""
-        (self.operator_policies if operator else self.policies)[policy.name] = policy
+        (self.operator_by_name if operator else self.by_name)[policy.name] = policy
 
-    def restore_cleared_policy(self, name: str, operator: bool) -> None:
+    def restore_cleared(self, name: str, operator: bool) -> None:
         """Take a policy out."""
-        (self.operator_policies if operator else self.policies).pop(name, None)
+        (self.operator_by_name if operator else self.by_name).pop(name, None)
 
     def govern_exchanges(self) -> None:
         """Give each exchange its policy: after a recovery."""
-        for exchange in self.exchanges.values():
-            self._govern_exchange(exchange)
+        for exchange in self._exchanges.values():
+            self.govern_exchange(exchange)
 
 
 def _best_for_queue(queue: Queue, policies: dict[str, Policy]) -> Policy | None:

@@ -9,7 +9,9 @@ Invariant: a deleted queue is in no exchange's index.
 
 from __future__ import annotations
 
-from mypy_extensions import i64, mypyc_attr
+from typing import Final, final
+
+from mypy_extensions import i64
 
 from leveret.broker.classic.classic import ClassicQueue
 from leveret.broker.classic.staging_role import staging_record
@@ -24,19 +26,52 @@ from leveret.broker.values.arguments import (
     check_queue_arguments,
     differs,
 )
-from leveret.broker.vhost.exchanges import VhostExchanges
+from leveret.broker.vhost.exchanges import Exchanges
+from leveret.broker.vhost.exclusive import check_link, existing_queue, locked
+from leveret.broker.vhost.metadata import Metadata
+from leveret.broker.vhost.policies import Policies
+from leveret.broker.vhost.replies import Replies
+from leveret.broker.vhost.staging_queues import StagingQueues
+from leveret.broker.vhost.state import VhostState
 from leveret.errors import AccessRefused, PreconditionFailed
+from leveret.limits import QUEUES_PER_VHOST_MAX
 from leveret.names import Name, check_new
 from leveret.store.records.definition import Definition
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
-class VhostQueues(VhostExchanges):
-    """A virtual host as far as queues go."""
+@final
+class Queues:
+    """The queues of one vhost."""
 
-    # -- queues -----------------------------------------------------------------------------------
+    def __init__(
+        self,
+        vhost: VhostState,
+        metadata: Metadata,
+        policies: Policies,
+        exchanges: Exchanges,
+        staging: StagingQueues,
+        by_name: dict[str, Queue],
+    ) -> None:
+        self._vhost: Final = vhost
+        self._turn: Final = vhost.turn
+        self._metadata: Final = metadata
+        self._policies: Final = policies
+        self._exchanges: Final = exchanges
+        self._staging: Final = staging
+        self.by_name: Final = by_name
+        #: The addresses of direct reply-to, which are no queues that anybody declared.
+        self.replies: Final = Replies()
+        self.count_max: i64 = QUEUES_PER_VHOST_MAX
 
-    def declare_queue(
+    def existing(self, name: Name, link: Link | None) -> Queue:
+        """Return a queue that `link` may use.
+
+        Raises: NotFound (404); ResourceLocked (405) for another link's exclusive queue;
+        AccessRefused (403) for another user's staging queue.
+        """
+        return existing_queue(self._vhost, self.by_name, name, link)
+
+    def declare(
         self,
         link: Link | None,
         name: Name,
@@ -51,19 +86,19 @@ class VhostQueues(VhostExchanges):
         exclusive queue; PreconditionFailed (406) for a new name with control characters, bad
         arguments or a difference.
         """
-        where = self.queue_label(name)
-        current = self.queues.get(name)
+        where = self._vhost.queue_label(name)
+        current = self.by_name.get(name)
         if current is not None:
-            self._check_same_queue(current, link, durable, exclusive, auto_delete, arguments)
-            self._wait_for_definition(current.recorded, current.define_group)
+            self._check_same(current, link, durable, exclusive, auto_delete, arguments)
+            self._vhost.wait_for_definition(current.recorded, current.define_group)
             current.touch()
             return current
         check_new(name, "queue")
-        self.staging.check(arguments)
+        self._staging.check(arguments)
         if name.startswith("amq."):
             raise AccessRefused(f"queue name '{name}' contains reserved prefix 'amq.*'")
         check_queue_arguments(arguments, where)
-        return self._new_queue(link, name, durable, exclusive, auto_delete, arguments)
+        return self._new(link, name, durable, exclusive, auto_delete, arguments)
 
     def declare_named_by_server(
         self,
@@ -76,10 +111,10 @@ class VhostQueues(VhostExchanges):
     ) -> Queue:
         """Declare a queue with a name of the broker's making: `amq.gen-` and `token`."""
         name = Name(f"amq.gen-{token}")
-        check_queue_arguments(arguments, self.queue_label(name))
-        return self._new_queue(link, name, durable, exclusive, auto_delete, arguments)
+        check_queue_arguments(arguments, self._vhost.queue_label(name))
+        return self._new(link, name, durable, exclusive, auto_delete, arguments)
 
-    def _new_queue(
+    def _new(
         self,
         link: Link | None,
         name: Name,
@@ -88,30 +123,28 @@ class VhostQueues(VhostExchanges):
         auto_delete: bool,
         arguments: Arguments,
     ) -> Queue:
-        self.metadata.check_queues(name, len(self.queues) + 1)
-        arguments = self.metadata.typed(arguments, durable, exclusive, auto_delete)
-        return self._create_queue(link, name, durable, exclusive, auto_delete, arguments)
+        self._metadata.check_queues(name, len(self.by_name) + 1)
+        arguments = self._metadata.typed(arguments, durable, exclusive, auto_delete)
+        return self._create(link, name, durable, exclusive, auto_delete, arguments)
 
-    def import_queue(
-        self, name: Name, durable: bool, auto_delete: bool, arguments: Arguments
-    ) -> Queue:
+    def create(self, name: Name, durable: bool, auto_delete: bool, arguments: Arguments) -> Queue:
         """Make a queue that definitions tell of: any name, whatever the operator's limit is.
 
         Raises: PreconditionFailed (406) for bad arguments, or one queue too many.
         """
-        check_queue_arguments(arguments, self.queue_label(name))
-        return self._create_queue(None, name, durable, False, auto_delete, arguments)
+        check_queue_arguments(arguments, self._vhost.queue_label(name))
+        return self._create(None, name, durable, False, auto_delete, arguments)
 
     def check_room(self, name: str, count: int) -> None:
         """Check that there may be so many more queues, the first for `name`.
 
         Raises: PreconditionFailed (406).
         """
-        self.metadata.check_queues(name, len(self.queues) + count)
-        if len(self.queues) + count > self.queues_max:
-            raise PreconditionFailed(f"a vhost has at most {self.queues_max} queues")
+        self._metadata.check_queues(name, len(self.by_name) + count)
+        if len(self.by_name) + count > self.count_max:
+            raise PreconditionFailed(f"a vhost has at most {self.count_max} queues")
 
-    def _create_queue(
+    def _create(
         self,
         link: Link | None,
         name: Name,
@@ -120,22 +153,22 @@ class VhostQueues(VhostExchanges):
         auto_delete: bool,
         arguments: Arguments,
     ) -> Queue:
-        if len(self.queues) >= self.queues_max:
-            raise PreconditionFailed(f"a vhost has at most {self.queues_max} queues")
+        if len(self.by_name) >= self.count_max:
+            raise PreconditionFailed(f"a vhost has at most {self.count_max} queues")
         if arguments.get("x-queue-type") in ("stream", "quorum") or STAGING_SINK in arguments:
             self._check_replicated(name, durable, exclusive, auto_delete)
         # One that is not durable is shown and exported like the others.
-        queue_id = self.ids.last_queue_id + 1
-        record = queue_record(self.name, name, int(queue_id), auto_delete, arguments)
+        queue_id = self._vhost.ids.last_queue_id + 1
+        record = queue_record(self._vhost.name, name, int(queue_id), auto_delete, arguments)
         if STAGING_SINK in arguments:
             owner = None if link is None else link.as_owner
-            record.update(staging_record(owner, self.turn.now_ms))
+            record.update(staging_record(owner, self._turn.now_ms))
         stream_id = ""
         if arguments.get("x-queue-type") == "stream":
-            stream_id = self.ids.stream_ids.new_id()
+            stream_id = self._vhost.ids.stream_ids.new_id()
             record[STREAM_ID_FIELD] = stream_id
         definition = Definition("queue", record)
-        queue = self.make_queue(queue_id, name, durable, exclusive, auto_delete, arguments)
+        queue = self.make(queue_id, name, durable, exclusive, auto_delete, arguments)
         if isinstance(queue, Stream):
             queue.stream_id = stream_id
         if exclusive:
@@ -143,16 +176,16 @@ class VhostQueues(VhostExchanges):
         if isinstance(queue, ClassicQueue) and queue.staging is not None and link is not None:
             queue.staging.owner = link.as_owner
         if queue.recorded:
-            self.turn.journal.define_made(definition)
-            queue.define_group = self.turn.journal.group
-            self.turn.recorded()
+            self._turn.journal.define_made(definition)
+            queue.define_group = self._turn.journal.group
+            self._turn.recorded()
         return queue
 
     def _check_replicated(
         self, name: str, durable: bool, exclusive: bool, auto_delete: bool
     ) -> None:
         """Streams, quorum and staging queues are durable and shared, as in RabbitMQ."""
-        where = self.queue_label(name)
+        where = self._vhost.queue_label(name)
         # First, because what is exclusive counts as not durable.
         if exclusive:
             raise PreconditionFailed(f"invalid property 'exclusive-owner' for {where}")
@@ -161,7 +194,7 @@ class VhostQueues(VhostExchanges):
         if auto_delete:
             raise PreconditionFailed(f"invalid property 'auto-delete' for {where}")
 
-    def make_queue(
+    def make(
         self,
         queue_id: i64,
         name: str,
@@ -171,23 +204,24 @@ class VhostQueues(VhostExchanges):
         arguments: Arguments,
     ) -> Queue:
         """Put a queue of the right type into the vhost; nothing is journaled or checked."""
-        self.ids.used(queue_id)
+        self._vhost.ids.used(queue_id)
         queue: Queue
         if arguments.get("x-queue-type") == "stream":
-            queue = Stream(self.turn, queue_id, name, arguments)
+            queue = Stream(self._turn, queue_id, name, arguments)
         else:
             queue = ClassicQueue(
-                self.turn, queue_id, name, durable, exclusive, auto_delete, arguments
+                self._turn, queue_id, name, durable, exclusive, auto_delete, arguments
             )
             if STAGING_SINK in arguments:
-                self.staging.equip(queue)
-        self.turn.changes += 1
-        self.queues[name] = queue
-        self.revision += 1
-        self._govern_queue(queue)
+                self._staging.equip(queue)
+        self._vhost.adopt(queue)
+        self._turn.changes += 1
+        self.by_name[name] = queue
+        self._vhost.revision += 1
+        self._policies.govern_queue(queue)
         return queue
 
-    def _check_same_queue(
+    def _check_same(
         self,
         current: Queue,
         link: Link | None,
@@ -196,93 +230,65 @@ class VhostQueues(VhostExchanges):
         auto_delete: bool,
         arguments: Arguments,
     ) -> None:
-        where = self.queue_label(current.name)
-        self._check_owner(current, link)
+        where = self._vhost.queue_label(current.name)
+        check_link(self._vhost, current, link)
         if current.exclusive != exclusive:
-            raise self._locked(current.name)
+            raise locked(self._vhost, current.name)
         if current.durable != durable:
             raise differs("durable", where, durable, current.durable)
         if current.auto_delete != auto_delete:
             raise differs("auto_delete", where, auto_delete, current.auto_delete)
         check_queue_arguments(arguments, where)
-        check_equivalent(current.arguments, self.metadata.typed_as(current, arguments), where)
+        check_equivalent(current.arguments, self._metadata.typed_as(current, arguments), where)
 
-    def delete_queue(self, link: Link | None, name: Name, if_unused: bool, if_empty: bool) -> i64:
+    def delete(self, link: Link | None, name: Name, if_unused: bool, if_empty: bool) -> i64:
         """Delete a queue; return its waiting messages.  One that is not there gives 0.
 
         Raises: ResourceLocked (405); PreconditionFailed (406) when in use or not empty, or while a
         committed batch is in it.
         """
-        if name not in self.queues:
-            self._wait_for_removal()
+        if name not in self.by_name:
+            self._vhost.wait_for_removal()
             return 0
-        queue = self.queue(name, link)
+        queue = self.existing(name, link)
         if queue.kept:
-            raise PreconditionFailed(f"{self.queue_label(name)} holds a committed batch")
+            raise PreconditionFailed(f"{self._vhost.queue_label(name)} holds a committed batch")
         if if_unused and queue.consumers:
-            raise PreconditionFailed(f"{self.queue_label(name)} in use")
+            raise PreconditionFailed(f"{self._vhost.queue_label(name)} in use")
         queue.hand_out()
         if if_empty and queue.ready_count() + queue.retry_count() > 0:
-            raise PreconditionFailed(f"{self.queue_label(name)} not empty")
-        return self.drop_queue(queue)
+            raise PreconditionFailed(f"{self._vhost.queue_label(name)} not empty")
+        return self.drop(queue)
 
-    def drop_queue(self, queue: Queue) -> i64:
+    def drop(self, queue: Queue) -> i64:
         """Delete `queue` with its bindings; its consumers are told.  Return what waited."""
         if queue.deleted or self.replies.close(queue):
             return 0
-        self.turn.changes += 1
+        self._turn.changes += 1
         queue.deleted = True
         waiting = queue.ready_count()
-        del self.queues[queue.name]
-        self.revision += 1
+        del self.by_name[queue.name]
+        self._vhost.revision += 1
         if queue.recorded:
             # The record stands for the bindings too; replay removes them with the queue.
-            self.turn.journal.delete(
-                "queue", {"vhost": self.name, "name": queue.name, "id": int(queue.queue_id)}
+            self._turn.journal.delete(
+                "queue", {"vhost": self._vhost.name, "name": queue.name, "id": int(queue.queue_id)}
             )
-            self._removed()
+            self._vhost.removed()
         for binding in list(queue.bindings):
-            self._remove(binding, False)
+            self._exchanges.remove(binding, False)
         queue.bindings.clear()
         consumers = list(queue.consumers)
         queue.consumers.clear()
         for consumer in consumers:
             queue.detach(consumer)
-            self.turn.cancelled.append(consumer)
+            self._turn.cancelled.append(consumer)
         if consumers and queue.recorded:
-            self.turn.cancelled_group = self.turn.journal.group
+            self._turn.cancelled_group = self._turn.journal.group
         queue.drop()
         if queue.publishers is not None:
             queue.publishers.drop()
         return waiting
-
-    def recorded_queues(self) -> list[Queue]:
-        """Return what the journal knows by an id: durable queues, and what exchanges delay."""
-        found = [queue for queue in self.queues.values() if queue.recorded]
-        for exchange in self.exchanges.values():
-            store = exchange.delayed
-            if store is not None and store.recorded:
-                found.append(store)
-        return found
-
-    def dissolve(self) -> None:
-        """Let go of all that is in the vhost, because it is deleted; the caller journals that."""
-        self.turn.changes += 1
-        self.revision += 1
-        self.dissolved = True
-        for queue in self.queues.values():
-            queue.deleted = True
-            queue.bindings.clear()
-            queue.consumers.clear()
-            queue.drop()
-            if queue.publishers is not None:
-                queue.publishers.drop()
-        for exchange in self.exchanges.values():
-            exchange.deleted = True
-            exchange.drop()
-        self.queues.clear()
-        self.exchanges.clear()
-        self.staging.drop()
 
     def unsubscribe(self, consumer: Consumer) -> None:
         """Remove a consumer; an auto-delete queue goes with its last one (behaviour 48)."""
@@ -291,10 +297,10 @@ class VhostQueues(VhostExchanges):
             return
         queue.unsubscribe(consumer)
         if queue.auto_delete and not queue.consumers:
-            self.drop_queue(queue)
+            self.drop(queue)
 
     def retain_streams(self) -> None:
         """Let each stream drop what its retention no longer keeps."""
-        for queue in self.queues.values():
+        for queue in self.by_name.values():
             if isinstance(queue, Stream):
                 queue.retain()

@@ -1,36 +1,38 @@
-"""A virtual host: its exchanges, queues and bindings, and the messages that go through them.
+"""A virtual host: it puts its parts together, and routes and publishes messages.
 
-What it holds is in `vhost.state`, the operations on exchanges and queues in `vhost.exchanges` and
-`vhost.queues`; here is what happens to messages.
+Its parts are `exchanges` (with their bindings), `queues`, `policies`, `metadata` and `delays`, each
+a class of its own in the module of that name.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
 from leveret.broker.classic.chunked import ChunkedQueue
-from leveret.broker.classic.delayed import DelayedMessages
 from leveret.broker.core.ownership import Owner, foreign
 from leveret.broker.core.turn import Turn
 from leveret.broker.queue.publishers import GIVE_PUBLISHER, publisher_record
 from leveret.broker.queue.queue import DROP, REFUSE, TAKE, Queue
 from leveret.broker.topology.binding import Binding
 from leveret.broker.topology.exchange import Exchange, Routing
-from leveret.broker.values.arguments import Arguments
 from leveret.broker.values.copies import blind_copies, carbon_copies
-from leveret.broker.vhost.queues import VhostQueues
+from leveret.broker.vhost.delays import Delays
+from leveret.broker.vhost.exchanges import Exchanges
+from leveret.broker.vhost.ids import Ids
+from leveret.broker.vhost.metadata import Metadata
+from leveret.broker.vhost.policies import Policies
+from leveret.broker.vhost.queues import Queues
 from leveret.broker.vhost.replies import REPLY_PREFIX
 from leveret.broker.vhost.staging_queues import StagingQueues
-from leveret.broker.vhost.state import Ids
+from leveret.broker.vhost.state import VhostState
 from leveret.errors import AccessRefused
 from leveret.message import Message
-from leveret.names import Name
 from leveret.wire.numbered import read_numbered
 from leveret.wire.properties import property_headers
 
-__all__ = ["DUPLICATE", "KNOWN", "RECORDED", "REJECTED", "Ids", "Vhost"]
+__all__ = ["DUPLICATE", "KNOWN", "RECORDED", "REJECTED", "StagingRoom", "Vhost"]
 
 #: What came of a publish: a record of the journal holds it; a queue had no room and refused it.
 RECORDED: Final = 1
@@ -58,12 +60,54 @@ class StagingRoom:
         return StagingQueues()
 
 
-class Vhost(VhostQueues):
-    """One virtual host."""
+@final
+class Vhost(VhostState):
+    """One virtual host: its parts, and the messages that go through them."""
 
     def __init__(self, turn: Turn, ids: Ids, name: str, staging: StagingRoom) -> None:
         super().__init__(turn, ids, name)
-        self.staging = staging.open(self)
+        exchanges: dict[str, Exchange] = {}
+        queues: dict[str, Queue] = {}
+        self.staging: Final = staging.open(self)
+        self.metadata: Final = Metadata(self)
+        self.delays: Final = Delays(self)
+        self.policies: Final = Policies(self, self.delays, queues, exchanges)
+        self.exchanges: Final = Exchanges(self, self.policies, self.delays, exchanges, queues)
+        self.queues: Final = Queues(
+            self, self.metadata, self.policies, self.exchanges, self.staging, queues
+        )
+
+    def recorded_queues(self) -> list[Queue]:
+        """Return what the journal knows by an id: durable queues, and what exchanges delay."""
+        found = [queue for queue in self.queues.by_name.values() if queue.recorded]
+        for exchange in self.exchanges.by_name.values():
+            store = exchange.delayed
+            if store is not None and store.recorded:
+                found.append(store)
+        return found
+
+    def dissolve(self) -> None:
+        """Let go of all that is in the vhost, because it is deleted; the caller journals that."""
+        self.turn.changes += 1
+        self.revision += 1
+        self.dissolved = True
+        for queue in self.queues.by_name.values():
+            queue.deleted = True
+            queue.bindings.clear()
+            queue.consumers.clear()
+            queue.drop()
+            if queue.publishers is not None:
+                queue.publishers.drop()
+        for exchange in self.exchanges.by_name.values():
+            exchange.deleted = True
+            exchange.drop()
+        self.queues.by_name.clear()
+        self.exchanges.by_name.clear()
+        self.staging.drop()
+
+    def adopt(self, queue: Queue) -> None:
+        """Let a new queue know its vhost."""
+        queue.vhost = self
 
     def bound(self, binding: Binding) -> None:
         """Hand a new binding what its source keeps for it, and its consumers after the reply."""
@@ -88,38 +132,6 @@ class Vhost(VhostQueues):
                 for queue in queues:
                     queue.hold_until(self.turn.reply_group)
 
-    # -- delayed messages -------------------------------------------------------------------------
-
-    def equip_delays(self, exchange: Exchange) -> None:
-        """Give an exchange that delays its store, and journal it."""
-        if exchange.delays and exchange.delayed is None:
-            store = self.restore_delayed(exchange, self.ids.next_queue_id())
-            if store.recorded:
-                self.turn.journal.define("queue", store.definition(self.name))
-
-    def restore_delayed(self, exchange: Exchange, queue_id: i64) -> DelayedMessages:
-        """Return the new store of an exchange; nothing is journaled."""
-        store = DelayedMessages(self.turn, queue_id, exchange)
-        store.vhost = self
-        exchange.delayed = store
-        return store
-
-    def cancel_delayed(self, exchange_name: Name, sequence: i64) -> bool:
-        """Drop a delayed message by its id; tell whether it was there.
-
-        Raises: NotFound (404) for an exchange that is not there.
-        """
-        store = self.exchange(exchange_name).delayed
-        return store is not None and store.cancel(sequence)
-
-    def purge_delayed(self, exchange_name: Name) -> i64:
-        """Drop all delayed messages of an exchange; return their number.
-
-        Raises: NotFound (404).
-        """
-        store = self.exchange(exchange_name).delayed
-        return 0 if store is None else store.purge()
-
     def destinations(self, exchange: Exchange, message: Message) -> list[Queue]:
         """Return where a message of the broker's own goes from `exchange`."""
         key = message.address.routing_key.decode("utf-8", "surrogateescape")
@@ -133,7 +145,7 @@ class Vhost(VhostQueues):
         """Return where a message goes; see `Routing` for how long the answer holds."""
         routing = Routing(routing_key, properties)
         if exchange.name:
-            routing.run(exchange, self.exchanges)
+            routing.run(exchange, self.exchanges.by_name)
         else:
             self._route_to_queue(routing, routing_key)
         return routing
@@ -145,7 +157,7 @@ class Vhost(VhostQueues):
         routing = Routing(routing_key, properties)
         if exchange.name:
             routing.more_keys = more_keys
-            routing.run(exchange, self.exchanges)
+            routing.run(exchange, self.exchanges.by_name)
         else:
             self._route_to_queue(routing, routing_key)
             for key in more_keys:
@@ -154,11 +166,11 @@ class Vhost(VhostQueues):
 
     def _route_to_queue(self, routing: Routing, name: str) -> None:
         """Route by the default exchange: to the queue, or the waiting channel, of that name."""
-        queue = self.queues.get(name)
+        queue = self.queues.by_name.get(name)
         if queue is None and name.startswith(REPLY_PREFIX):
             # An address ends with its channel, and nothing that is remembered hears of that.
             routing.dynamic = True
-            queue = self.replies.queues.get(name)
+            queue = self.queues.replies.queues.get(name)
         if queue is not None:
             routing.take_queue(queue)
 
@@ -287,20 +299,6 @@ class Vhost(VhostQueues):
                 taken = DUPLICATE
             outcome |= taken
         return outcome | KNOWN if known else outcome
-
-    def make_queue(
-        self,
-        queue_id: i64,
-        name: str,
-        durable: bool,
-        exclusive: bool,
-        auto_delete: bool,
-        arguments: Arguments,
-    ) -> Queue:
-        """Put a queue of the right type into the vhost; nothing is journaled or checked."""
-        queue = super().make_queue(queue_id, name, durable, exclusive, auto_delete, arguments)
-        queue.vhost = self
-        return queue
 
 
 def _make_room(queues: list[Queue]) -> None:

@@ -25,7 +25,7 @@ _ID_DIGITS_MAX: Final = 18
 async def delayed(request: web.Request) -> web.StreamResponse:
     """Return the messages that an exchange holds until they are due."""
     vhost, name = found_vhost(request), name_of(request, "name")
-    vhost.exchange(name)
+    vhost.exchanges.existing(name)
     listing = DelayedListing(request.app[BROKER], vhost.name, name)
     return await stream_rows(request, listing.take, _row)
 
@@ -40,7 +40,7 @@ async def cancel(request: web.Request) -> web.Response:
     # No id has so many digits, and an integer of any length fits no field of the core.
     sequence = int(digits) if len(digits) <= _ID_DIGITS_MAX else -1
     async with request.app[OPERATOR].changing():
-        if not found_vhost(request).cancel_delayed(name, sequence):
+        if not found_vhost(request).exchanges.cancel_delayed(name, sequence):
             raise NotFound(f"no delayed message {digits} in exchange '{name}'")
     return web.Response(status=204)
 
@@ -48,7 +48,7 @@ async def cancel(request: web.Request) -> web.Response:
 async def purge(request: web.Request) -> web.Response:
     """Drop all of them; return how many there were."""
     async with request.app[OPERATOR].changing():
-        count = found_vhost(request).purge_delayed(name_of(request, "name"))
+        count = found_vhost(request).exchanges.purge_delayed(name_of(request, "name"))
     return json_response({"messages": int(count)})
 
 

@@ -20,7 +20,8 @@ def _is_operators(request: web.Request) -> bool:
 
 
 def _of(request: web.Request, vhost: Vhost) -> dict[str, Policy]:
-    return vhost.operator_policies if _is_operators(request) else vhost.policies
+    policies = vhost.policies
+    return policies.operator_by_name if _is_operators(request) else policies.by_name
 
 
 async def policies(request: web.Request) -> web.Response:
@@ -59,9 +60,9 @@ async def put(request: web.Request) -> web.Response:
         check_new(name, "operator policy" if operators else "policy")
     async with request.app[OPERATOR].changing():
         if operators:
-            vhost.set_operator_policy(made)
+            vhost.policies.set_operator(made)
         else:
-            vhost.set_policy(made)
+            vhost.policies.set(made)
     return web.Response(status=201 if new else 204)
 
 
@@ -70,9 +71,9 @@ async def delete(request: web.Request) -> web.Response:
     vhost = found_vhost(request)
     async with request.app[OPERATOR].changing():
         if _is_operators(request):
-            vhost.clear_operator_policy(request.match_info["name"])
+            vhost.policies.clear_operator(request.match_info["name"])
         else:
-            vhost.clear_policy(request.match_info["name"])
+            vhost.policies.clear(request.match_info["name"])
     return web.Response(status=204)
 
 

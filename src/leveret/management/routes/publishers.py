@@ -83,7 +83,7 @@ def _queue(request: web.Request) -> Queue:
     """
     name = name_of(request, "queue")
     may_see(request, name)
-    queue = found_vhost(request).queue(name, None)
+    queue = found_vhost(request).queues.existing(name, None)
     if not is_administrator(request):
         queue.check_user(asking_owner(request))
     return queue

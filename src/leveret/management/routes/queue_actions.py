@@ -24,7 +24,7 @@ BODY_BYTES_MAX: Final = 4 * 1024 * 1024
 
 def _queue(request: web.Request) -> Queue:
     """Return the queue that the path names.  Raises: NotFound (404)."""
-    return found_vhost(request).queue(name_of(request, "name"), None)
+    return found_vhost(request).queues.existing(name_of(request, "name"), None)
 
 
 def _classic(request: web.Request) -> ClassicQueue:
@@ -39,7 +39,7 @@ async def delete(request: web.Request) -> web.Response:
     queue = _queue(request)
     unused, empty = (request.query.get(name) == "true" for name in ("if-unused", "if-empty"))
     async with request.app[OPERATOR].changing():
-        found_vhost(request).delete_queue(None, queue.name, unused, empty)
+        found_vhost(request).queues.delete(None, queue.name, unused, empty)
     return web.Response(status=204)
 
 

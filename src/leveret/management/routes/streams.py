@@ -39,7 +39,7 @@ async def streams(request: web.Request) -> web.StreamResponse:
     separator = "["
     while taken := listing.take(SLICE_ROWS):
         for stats in taken:
-            stream = vhost.queues.get(stats.name)
+            stream = vhost.queues.by_name.get(stats.name)
             if isinstance(stream, Stream) and can_read(request, stream.name):
                 text = json.dumps(row(vhost.name, stream), ensure_ascii=False)
                 await response.write((separator + text).encode())
@@ -76,7 +76,7 @@ def found_stream(request: web.Request) -> Stream:
     name = name_of(request, "name")
     may_read(request, name)
     vhost = found_vhost(request)
-    queue = vhost.queues.get(name)
+    queue = vhost.queues.by_name.get(name)
     if queue is None:
         raise NotFound(f"no stream '{name}' in vhost '{vhost.name}'")
     if not isinstance(queue, Stream):

@@ -88,7 +88,7 @@ async def delete_limit(request: web.Request) -> web.Response:
 
 def _row(vhost: Vhost) -> Row:
     """Return a vhost as RabbitMQ shows it."""
-    queues = [queue for queue in vhost.queues.values() if not queue.hidden]
+    queues = [queue for queue in vhost.queues.by_name.values() if not queue.hidden]
     ready = sum([int(queue.ready_count()) for queue in queues])
     unacked = sum([int(queue.unacked_count) for queue in queues])
     metadata = vhost.metadata.fields()

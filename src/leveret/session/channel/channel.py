@@ -244,11 +244,11 @@ class Channel(Outlet):
             if not queue.deleted:
                 queue.unsubscribe(consumer)
         if self.replies is not None:
-            self.vhost.drop_queue(self.replies)
+            self.vhost.queues.drop(self.replies)
         self.requeue(settled, True)
         self.requeue(self.unacked.take_all(), True)
         for consumer in consumers:
             queue = consumer.queue
             if not queue.deleted and queue.auto_delete and not queue.consumers:
-                self.vhost.drop_queue(queue)
+                self.vhost.queues.drop(queue)
         self.content.end()

@@ -96,7 +96,7 @@ class Channels:
                 for name in consumer.queue.names():
                     if not is_reply_name(name) and not access.allows(READ, name):
                         channel.cancelled(consumer)
-                        channel.vhost.unsubscribe(consumer)
+                        channel.vhost.queues.unsubscribe(consumer)
                         break
 
     def check_consumer_timeouts(self, now_ms: i64) -> None:

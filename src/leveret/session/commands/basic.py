@@ -102,7 +102,7 @@ def _get(channel: Channel, method: BasicGet) -> None:
     connection = channel.connection
     name = queue_name(channel, method.queue)
     connection.access.read("queue", name)
-    queue = channel.vhost.queue(name, connection)
+    queue = channel.vhost.queues.existing(name, connection)
     if not isinstance(queue, ClassicQueue):
         raise NotImplementedFault(
             f"basic.get not supported by stream queues {channel.vhost.queue_label(name)}"
@@ -149,7 +149,7 @@ def _consume(channel: Channel, method: BasicConsume) -> None:
         if is_super_name(channel, name):
             queue = read_super(channel, name)
         else:
-            queue = channel.vhost.queue(name, connection)
+            queue = channel.vhost.queues.existing(name, connection)
     tag = method.consumer_tag or f"amq.ctag-{connection.tokens.token()}"
     if isinstance(queue, Stream) and not method.consumer_tag and TELL_STREAM_ID in method.arguments:
         # No reply has room for it but in the name of our making.
@@ -186,7 +186,7 @@ def _cancel(channel: Channel, method: BasicCancel) -> None:
     channel.connection.turn.reply_group = 0
     consumer = channel.consumers.pop(method.consumer_tag, None)
     if consumer is not None:
-        channel.vhost.unsubscribe(consumer)
+        channel.vhost.queues.unsubscribe(consumer)
     if not method.no_wait:
         channel.connection.reply(channel.number, BasicCancelOk(method.consumer_tag))
 

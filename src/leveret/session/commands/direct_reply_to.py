@@ -29,7 +29,7 @@ def open_replies(channel: Channel, no_ack: bool) -> Queue:
         raise PreconditionFailed("reply consumer cannot acknowledge")
     vhost = channel.vhost
     connection = channel.connection
-    queue = vhost.replies.open(
+    queue = vhost.queues.replies.open(
         vhost.turn, vhost.ids.next_queue_id(), connection, connection.tokens.token()
     )
     channel.take_replies(queue)
@@ -43,7 +43,7 @@ def declare_replies(channel: Channel, method: QueueDeclare) -> None:
     """
     name = method.queue
     vhost = channel.vhost
-    if name != REPLY_NAME and name not in vhost.replies.queues:
+    if name != REPLY_NAME and name not in vhost.queues.replies.queues:
         raise NotFound(f"no {vhost.queue_label(name)}")
     if not method.no_wait:
         channel.connection.send(channel.number, QueueDeclareOk(name, 0, 1))

@@ -28,22 +28,22 @@ def handle_exchange(channel: Channel, method: Method) -> bool:
         if name and not name.startswith("amq."):
             # Of those the vhost lets nobody delete any.
             channel.connection.access.configure("exchange", name)
-        channel.vhost.delete_exchange(method.exchange, method.if_unused)
+        channel.vhost.exchanges.delete(method.exchange, method.if_unused)
         if not method.no_wait:
             channel.connection.reply(channel.number, ExchangeDeleteOk())
     elif isinstance(method, ExchangeBind):
         check_binding(channel, "exchange", method.destination, method.source, method.routing_key)
-        source = channel.vhost.exchanges.get(method.source)
+        source = channel.vhost.exchanges.by_name.get(method.source)
         if source is not None:
             check_binding_between(channel, source, method.destination, method.routing_key)
-        channel.vhost.bind(
+        channel.vhost.exchanges.bind(
             method.source, method.destination, False, method.routing_key, method.arguments, None
         )
         if not method.no_wait:
             channel.connection.reply(channel.number, ExchangeBindOk())
     elif isinstance(method, ExchangeUnbind):
         check_binding(channel, "exchange", method.destination, method.source, method.routing_key)
-        channel.vhost.unbind(
+        channel.vhost.exchanges.unbind(
             method.source, method.destination, False, method.routing_key, method.arguments, None
         )
         if not method.no_wait:
@@ -58,10 +58,10 @@ def _declare(channel: Channel, method: ExchangeDeclare) -> None:
         if not method.exchange:
             raise AccessRefused("operation not permitted on the default exchange")
         channel.connection.access.see("exchange", method.exchange)
-        channel.vhost.exchange(method.exchange)
+        channel.vhost.exchanges.existing(method.exchange)
     else:
         _check_declare(channel, method)
-        channel.vhost.declare_exchange(
+        channel.vhost.exchanges.declare(
             method.exchange,
             method.type,
             method.durable,
@@ -84,7 +84,7 @@ def _check_declare(channel: Channel, method: ExchangeDeclare) -> None:
         return
     access.configure("exchange", name)
     alternate = method.arguments.get("alternate-exchange")
-    if isinstance(alternate, str) and name not in channel.vhost.exchanges:
+    if isinstance(alternate, str) and name not in channel.vhost.exchanges.by_name:
         access.read("exchange", name)
         access.write("exchange", Name(alternate))
         check_way(channel, Name(alternate), None)
@@ -105,6 +105,6 @@ def check_binding(
         # The vhost refuses the default exchange, in words of its own.
         return
     access.read("exchange", source)
-    exchange = vhost.exchanges.get(source)
+    exchange = vhost.exchanges.by_name.get(source)
     if exchange is not None and exchange.has_patterns:
         access.read_topic(source, routing_key)

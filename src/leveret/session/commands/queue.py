@@ -39,7 +39,7 @@ def handle_queue(channel: Channel, method: Method) -> bool:
     elif isinstance(method, QueueUnbind):
         name = queue_name(channel, method.queue)
         check_binding(channel, "queue", name, method.exchange, method.routing_key)
-        channel.vhost.unbind(
+        channel.vhost.exchanges.unbind(
             method.exchange,
             name,
             True,
@@ -85,7 +85,7 @@ def _declare(channel: Channel, method: QueueDeclare) -> None:
     if method.passive:
         # Not the queue declared last, as in RabbitMQ: a passive declare asks for a name.
         name = method.queue
-        queue = channel.vhost.queue(name, connection)
+        queue = channel.vhost.queues.existing(name, connection)
         queue.touch()
     else:
         queue = _declare_active(channel, method)
@@ -117,10 +117,10 @@ def _declare_active(channel: Channel, method: QueueDeclare) -> Queue:
     # An exclusive queue ends with its connection, so RabbitMQ too takes none as durable.
     connection = channel.connection
     vhost = channel.vhost
-    before = len(vhost.queues)
+    before = len(vhost.queues.by_name)
     if method.queue:
         _check_declare(channel, method.queue, method)
-        queue = vhost.declare_queue(
+        queue = vhost.queues.declare(
             connection,
             method.queue,
             method.durable and not method.exclusive,
@@ -131,7 +131,7 @@ def _declare_active(channel: Channel, method: QueueDeclare) -> Queue:
     else:
         token = connection.tokens.token()
         _check_declare(channel, Name(f"amq.gen-{token}"), method)
-        queue = vhost.declare_named_by_server(
+        queue = vhost.queues.declare_named_by_server(
             connection,
             token,
             method.durable and not method.exclusive,
@@ -139,7 +139,7 @@ def _declare_active(channel: Channel, method: QueueDeclare) -> Queue:
             method.auto_delete,
             method.arguments,
         )
-    if len(vhost.queues) > before and queue.exclusive:
+    if len(vhost.queues.by_name) > before and queue.exclusive:
         connection.keep_exclusive(queue)
     return queue
 
@@ -152,11 +152,11 @@ def _check_declare(channel: Channel, name: Name, method: QueueDeclare) -> None:
     vhost = channel.vhost
     access = channel.connection.access
     access.configure("queue", name)
-    if method.queue and name.startswith("amq.") and name not in vhost.queues:
+    if method.queue and name.startswith("amq.") and name not in vhost.queues.by_name:
         # The vhost refuses the name.
         return
     dead_letters = method.arguments.get("x-dead-letter-exchange")
-    if isinstance(dead_letters, str) and name not in vhost.queues:
+    if isinstance(dead_letters, str) and name not in vhost.queues.by_name:
         access.read("queue", name)
         access.write("exchange", Name(dead_letters))
         key = method.arguments.get("x-dead-letter-routing-key")
@@ -169,7 +169,9 @@ def _bind(channel: Channel, method: QueueBind) -> None:
     if not method.queue and not key:
         key = str(name)
     check_binding(channel, "queue", name, method.exchange, key)
-    channel.vhost.bind(method.exchange, name, True, key, method.arguments, channel.connection)
+    channel.vhost.exchanges.bind(
+        method.exchange, name, True, key, method.arguments, channel.connection
+    )
     if not method.no_wait:
         channel.connection.reply(channel.number, QueueBindOk())
 
@@ -180,13 +182,13 @@ def _delete(channel: Channel, method: QueueDelete) -> i64:
     channel.connection.access.configure("queue", name)
     if is_super_name(channel, name):
         return delete_super(channel, name, method.if_unused, method.if_empty)
-    return channel.vhost.delete_queue(channel.connection, name, method.if_unused, method.if_empty)
+    return channel.vhost.queues.delete(channel.connection, name, method.if_unused, method.if_empty)
 
 
 def _purge(channel: Channel, method: QueuePurge) -> None:
     name = queue_name(channel, method.queue)
     channel.connection.access.read("queue", name)
-    queue = channel.vhost.queue(name, channel.connection)
+    queue = channel.vhost.queues.existing(name, channel.connection)
     queue.hand_out()
     dropped = queue.purge()
     if not method.no_wait:

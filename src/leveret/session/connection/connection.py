@@ -334,5 +334,5 @@ class Connection(ConnectionBase):
         vhost = self.vhost
         if vhost is not None:
             for queue in queues:
-                vhost.drop_queue(queue)
+                vhost.queues.drop(queue)
         self.publisher.forget_routes()

@@ -128,7 +128,7 @@ def writable(channel: Channel, name: Name, key: str) -> Exchange:
     vhost = channel.vhost
     access = channel.connection.access
     access.write("exchange", name)
-    exchange = vhost.exchange(name)
+    exchange = vhost.exchanges.existing(name)
     if exchange.internal:
         raise AccessRefused(
             f"cannot publish to internal {vhost.exchange_label(name)}",

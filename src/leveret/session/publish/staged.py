@@ -169,7 +169,7 @@ class ChannelCommit(Commit):
 
     def _shows_right(self, name: Name) -> bool:
         """Tell whether a staging queue that the user may configure shows a right to the sink."""
-        staging = staging_of(self.vhost.queues.get(name))
+        staging = staging_of(self.vhost.queues.by_name.get(name))
         if staging is not None and staging.owner is None and staging.sink == self.command.sink:
             return True
         for start in (self.command.sink, _SPARKS_STAGING + self.command.sink):

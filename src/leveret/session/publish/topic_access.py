@@ -84,7 +84,7 @@ def check_reached(
     routing = Routing(key, properties)
     routing.more_keys = copies
     routing.ignores_delays = True
-    routing.run(exchange, channel.vhost.exchanges)
+    routing.run(exchange, channel.vhost.exchanges.by_name)
     for reached in routing.visited():
         if reached.has_patterns:
             for copy in copies:
@@ -98,7 +98,7 @@ def still_allowed(channel: Channel, exchange: Name, key: str, copies: list[str])
     """
     access = channel.connection.access
     access.write("exchange", exchange)
-    there = channel.vhost.exchanges.get(exchange)
+    there = channel.vhost.exchanges.by_name.get(exchange)
     if there is not None and there.has_patterns:
         for one in (key, *copies):
             access.write_topic(exchange, one)
@@ -106,5 +106,5 @@ def still_allowed(channel: Channel, exchange: Name, key: str, copies: list[str])
 
 def _is_topic(channel: Channel, name: str) -> bool:
     """Tell whether an exchange matches keys by words, or is not there and may come to."""
-    exchange = channel.vhost.exchanges.get(name)
+    exchange = channel.vhost.exchanges.by_name.get(name)
     return exchange is None or exchange.has_patterns

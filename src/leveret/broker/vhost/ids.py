@@ -1,0 +1,39 @@
+"""The numbers of queues and the ids of streams, which a data directory gives out once each."""
+
+from __future__ import annotations
+
+from mypy_extensions import i64, mypyc_attr
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class StreamIds:
+    """Gives each stream an id by which it differs from all others, also of its own name.
+
+    This one counts, so that one seed gives one run; a broker is handed one that draws lots, because
+    offsets in checkpoints outlive a data directory.
+    """
+
+    def __init__(self) -> None:
+        self.given: i64 = 0
+
+    def new_id(self) -> str:
+        """Return an id that no stream ever had: 16 hexadecimal digits."""
+        self.given += 1
+        return f"{self.given:016x}"
+
+
+class Ids:
+    """Numbers for queues, which grow for the life of the data directory, and ids for streams."""
+
+    def __init__(self, stream_ids: StreamIds | None = None) -> None:
+        self.last_queue_id: i64 = 0
+        self.stream_ids: StreamIds = StreamIds() if stream_ids is None else stream_ids
+
+    def next_queue_id(self) -> i64:
+        """Return a number that no queue ever had."""
+        self.last_queue_id += 1
+        return self.last_queue_id
+
+    def used(self, queue_id: i64) -> None:
+        """Never give out `queue_id` or anything below it."""
+        self.last_queue_id = max(self.last_queue_id, queue_id)
