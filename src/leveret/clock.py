@@ -14,6 +14,9 @@ from mypy_extensions import i64, mypyc_attr
 TICK_MS: Final = 1000
 SLACK_MS: Final = 250
 
+#: What stands for no deadline where a moment is expected (ms).
+NO_DEADLINE: Final = -1
+
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Clock:

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from leveret.broker.policy.keys import (
-    NUMBER_MAX,
     OPERATOR_KEYS,
     POLICY_KEYS,
     check_definition,
@@ -16,7 +15,7 @@ from leveret.broker.policy.keys import (
     merge_queue_arguments,
     suits,
 )
-from leveret.broker.values.arguments import Arguments
+from leveret.broker.values.arguments import NUMBER_MAX, Arguments
 from leveret.errors import PreconditionFailed
 from leveret.limits import TTL_MS_MAX
 

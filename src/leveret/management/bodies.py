@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
-from leveret.broker.policy.keys import NUMBER_MAX
+from leveret.broker.values.arguments import NUMBER_MAX
 from leveret.errors import PreconditionFailed
 
 #: The largest body, as RabbitMQ's `management.http.max_body_size`.

@@ -19,10 +19,9 @@ from collections.abc import Callable
 from functools import partial
 from queue import SimpleQueue
 
-from leveret.broker.core.timers import NO_DEADLINE
 from leveret.broker.core.turn import ChunkWanted, Link, SyncWaiter
 from leveret.broker.node.broker import Broker
-from leveret.clock import LivedClock
+from leveret.clock import NO_DEADLINE, LivedClock
 from leveret.server.amqp import AmqpProtocol
 from leveret.server.chunk_files import ChunkFiles
 from leveret.store.checkpoint.checkpoint import Checkpoint, CheckpointWork

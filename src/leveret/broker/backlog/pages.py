@@ -23,8 +23,8 @@ from mypy_extensions import i64
 from leveret.broker.backlog.page import Page, PageWanted
 from leveret.broker.backlog.source import NOTHING, TAKEN, Returned, Window, window_of
 from leveret.broker.backlog.spill_record import SpillRecord
-from leveret.broker.classic.expiry import deadline_of, own_expiry
 from leveret.broker.core.turn import Damaged
+from leveret.broker.values.expiration import deadline_of, own_expiry
 from leveret.chunk import NEVER, ROW_BYTES, Chunk, ChunkBuilder, ChunkDamaged
 from leveret.limits import (
     CHUNK_RECORDS_MAX,

@@ -18,33 +18,17 @@ from mypy_extensions import i64
 
 from leveret.broker.backlog.ready import Ready
 from leveret.broker.backlog.source import NOTHING, Returned, sequence_of
+from leveret.broker.values.priority import level_of
 from leveret.message import Message
-from leveret.wire.properties import property_priority
 
 if TYPE_CHECKING:
     from leveret.broker.backlog.priority_pages import PriorityPages
-
-#: The flag of the property `priority` in the first byte of the property flags.
-_PRIORITY_FLAG: Final = 0x08
 
 #: Places behind the head of a level that are worth moving the rest for.
 _COMPACT_AT: Final = 1024
 
 #: The start of a tail that there is not.
 _NO_TAIL: Final = 0x7FFF_FFFF_FFFF_FFFF
-
-
-def priority_of(message: Message) -> i64:
-    """Return a message's priority; 0 where it has none."""
-    if message.properties[0] & _PRIORITY_FLAG == 0:
-        return 0
-    priority = property_priority(message.properties)
-    return priority if priority is not None else 0
-
-
-def level_of(message: Message, priority_max: i64) -> i64:
-    """Return a message's level in a queue of that `x-max-priority`; 0 in one without."""
-    return min(priority_of(message), priority_max) if priority_max > 0 else 0
 
 
 @final

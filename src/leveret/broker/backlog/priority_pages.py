@@ -23,11 +23,12 @@ from mypy_extensions import i64
 
 from leveret.broker.backlog.page import Page
 from leveret.broker.backlog.pages import Pages
-from leveret.broker.backlog.priorities import PriorityReady, level_of
+from leveret.broker.backlog.priorities import PriorityReady
 from leveret.broker.backlog.source import Returned, sequence_of
 from leveret.broker.backlog.spill_record import SpillRecord
-from leveret.broker.classic.expiry import deadline_of, own_expiry
 from leveret.broker.core.turn import Damaged
+from leveret.broker.values.expiration import deadline_of, own_expiry
+from leveret.broker.values.priority import level_of
 from leveret.chunk import NEVER, ROW_BYTES, Chunk, ChunkBuilder, ChunkDamaged, RecordDamaged
 from leveret.limits import (
     CHUNK_RECORDS_MAX,

@@ -18,8 +18,8 @@ from mypy_extensions import i64
 
 from leveret.broker.backlog.source import NOTHING, Returned
 from leveret.broker.classic.classic import ClassicQueue
-from leveret.broker.policy.keys import NUMBER_MAX
 from leveret.broker.queue.queue import Queue
+from leveret.broker.values.arguments import NUMBER_MAX
 from leveret.errors import PreconditionFailed
 from leveret.limits import SLICE_MESSAGES
 from leveret.routing.headers import HeadersMatcher

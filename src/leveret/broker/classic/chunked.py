@@ -14,8 +14,8 @@ from mypy_extensions import i64, mypyc_attr
 from leveret.broker.backlog.source import Returned
 from leveret.broker.backlog.stored import StoredChunks
 from leveret.broker.core.turn import Turn
-from leveret.broker.node.events import DEAD_LETTERED, DROPPED, EXPIRED, LETTERS_DROPPED
 from leveret.broker.queue.queue import Queue
+from leveret.broker.values.event_names import DEAD_LETTERED, DROPPED, EXPIRED, LETTERS_DROPPED
 from leveret.message import Message
 from leveret.store.checkpoint.checkpoint import NewChunk
 

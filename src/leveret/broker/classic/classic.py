@@ -21,28 +21,23 @@ from leveret.broker.backlog.priority_pages import make_pages
 from leveret.broker.backlog.ready import Ready
 from leveret.broker.backlog.source import NOTHING, Returned, sequence_of
 from leveret.broker.classic.chunked import ChunkedQueue
-from leveret.broker.classic.dead_letter import (
-    DELIVERY_LIMIT,
-    EXPIRED,
-    MAXLEN,
-    NEVER_TAKEN,
-    REJECTED,
-    DeadLetter,
-)
-from leveret.broker.classic.expiry import EXPIRATION_FLAG, Expiry, deadline_of
+from leveret.broker.classic.dead_letter import NEVER_TAKEN, DeadLetter
+from leveret.broker.classic.expiry import Expiry
 from leveret.broker.classic.refill import refill
 from leveret.broker.classic.retained import KEPT, Retained, retention_of
 from leveret.broker.classic.retries import Retries
 from leveret.broker.classic.staging_role import StagingRole
 from leveret.broker.core.ownership import Owner
-from leveret.broker.core.timers import NO_DEADLINE
 from leveret.broker.core.turn import Turn
-from leveret.broker.node.events import ACKED, DELETED, DELIVERED, PURGED, REQUEUED, ROUTED
 from leveret.broker.queue.consumer import Consumer
 from leveret.broker.queue.consumers import SingleActive
 from leveret.broker.queue.queue import DROP, REFUSE, TAKE
+from leveret.broker.values.death_reasons import DELIVERY_LIMIT, EXPIRED, MAXLEN, REJECTED
 from leveret.broker.values.deduplication import Deduplication, QueuedKeys, key_of
+from leveret.broker.values.event_names import ACKED, DELETED, DELIVERED, PURGED, REQUEUED, ROUTED
+from leveret.broker.values.expiration import EXPIRATION_FLAG, deadline_of
 from leveret.broker.values.queue_settings import DROP_HEAD, REJECT_PUBLISH_DLX
+from leveret.clock import NO_DEADLINE
 from leveret.limits import BODY_APART_BYTES, DEDUPLICATION_KEYS_MAX, SLICE_MESSAGES
 from leveret.message import Message
 

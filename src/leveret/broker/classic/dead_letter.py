@@ -26,6 +26,7 @@ from mypy_extensions import i64
 from leveret.broker.core.timers import Timed
 from leveret.broker.core.turn import Dying
 from leveret.broker.values.copies import blind_copies, carbon_copies
+from leveret.broker.values.death_reasons import REJECTED
 from leveret.broker.values.letters import COPIES, MEMORY, shared
 from leveret.limits import (
     DEAD_LETTER_COPIES_MAX,
@@ -43,11 +44,6 @@ from leveret.wire.tables import Timestamp, patch_length
 
 if TYPE_CHECKING:
     from leveret.broker.classic.classic import ClassicQueue
-
-EXPIRED: Final = "expired"
-REJECTED: Final = "rejected"
-MAXLEN: Final = "maxlen"
-DELIVERY_LIMIT: Final = "delivery_limit"
 
 #: Entries of `x-death` that count as one step of work.
 _DEATHS_PER_STEP: Final = 4

@@ -20,40 +20,18 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from leveret.broker.backlog.source import NOTHING
-from leveret.broker.classic.dead_letter import EXPIRED
-from leveret.broker.core.timers import NO_DEADLINE, Timed
-from leveret.broker.values.expiration import expiration_ms
-from leveret.chunk import NEVER
+from leveret.broker.core.timers import Timed
+from leveret.broker.values.death_reasons import EXPIRED
+from leveret.broker.values.expiration import deadline_of
+from leveret.clock import NO_DEADLINE
 from leveret.limits import SLICE_MESSAGES
 
 if TYPE_CHECKING:
     from leveret.broker.classic.classic import ClassicQueue
     from leveret.broker.queue.queue import Queue
-    from leveret.message import Message
-
-#: The flag of the property `expiration` in the first byte of the property flags.
-EXPIRATION_FLAG: Final = 0x01
 
 #: Entries of the heap beyond twice what waits that are worth sorting out.
 _SORT_OUT_AT: Final = 1024
-
-
-def deadline_of(message: Message, queue_ttl_ms: i64) -> i64:
-    """Return when `message` expires in a queue of that TTL, in ms; NO_DEADLINE if it never does."""
-    ttl = queue_ttl_ms
-    if message.properties[0] & EXPIRATION_FLAG:
-        own = expiration_ms(message.properties)
-        if own >= 0:
-            ttl = own if ttl < 0 else min(ttl, own)
-    return NO_DEADLINE if ttl < 0 else message.timestamp_ms + ttl
-
-
-def own_expiry(message: Message) -> i64:
-    """Return when a message expires by its own expiration, in ms; NEVER without one."""
-    if message.properties[0] & EXPIRATION_FLAG == 0:
-        return NEVER
-    deadline = deadline_of(message, -1)
-    return NEVER if deadline == NO_DEADLINE else deadline
 
 
 @final

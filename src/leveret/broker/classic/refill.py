@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from mypy_extensions import i64
 
 from leveret.broker.backlog.source import Returned
-from leveret.broker.classic.expiry import deadline_of
 from leveret.broker.classic.retained import KEPT, Retained
+from leveret.broker.values.expiration import deadline_of
 
 if TYPE_CHECKING:
     from leveret.broker.classic.classic import ClassicQueue

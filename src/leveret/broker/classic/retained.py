@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from leveret.broker.backlog.source import Returned
-from leveret.broker.classic.expiry import deadline_of
-from leveret.broker.core.timers import NO_DEADLINE, Timed
+from leveret.broker.core.timers import Timed
+from leveret.broker.values.expiration import deadline_of
 from leveret.broker.values.queue_settings import UNSET
+from leveret.clock import NO_DEADLINE
 from leveret.limits import RETAINED_BYTES_MAX, RETAINED_OVERHEAD_BYTES, SLICE_MESSAGES
 
 if TYPE_CHECKING:

@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING, final
 from mypy_extensions import i64
 
 from leveret.broker.backlog.source import Returned
-from leveret.broker.classic.expiry import deadline_of
-from leveret.broker.core.timers import NO_DEADLINE, Timed
+from leveret.broker.core.timers import Timed
+from leveret.broker.values.expiration import deadline_of
+from leveret.clock import NO_DEADLINE
 
 if TYPE_CHECKING:
     from leveret.broker.classic.classic import ClassicQueue

@@ -14,8 +14,7 @@ from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
-#: What stands for no deadline.
-NO_DEADLINE: Final = -1
+from leveret.clock import NO_DEADLINE
 
 #: Entries of the heap that are worth sorting out those that no longer count.
 _SORT_OUT_AT: Final = 64

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
-from leveret.broker.core.timers import NO_DEADLINE, Timers
+from leveret.broker.core.timers import Timers
 from leveret.broker.stream.cache import StreamCache
 from leveret.broker.values.letters import LettersDropped
+from leveret.clock import NO_DEADLINE
 from leveret.limits import (
     CHUNK_BYTES_MAX,
     LETTER_STEPS_PER_TURN,

@@ -22,6 +22,20 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
+from leveret.broker.values.event_names import (
+    ACKED,
+    DEAD_LETTERED,
+    DELETED,
+    DELIVERED,
+    DROPPED,
+    EXPIRED,
+    LETTERS_DROPPED,
+    PUBLISHED,
+    PURGED,
+    REQUEUED,
+    ROUTED,
+    UNROUTABLE,
+)
 from leveret.errors import AmqpError
 from leveret.limits import EVENT_STREAM_BYTES, EVENTS_PER_TURN_MAX, ROUTES_CACHED_MAX
 from leveret.message import Address, Message
@@ -34,23 +48,6 @@ if TYPE_CHECKING:
     from leveret.broker.vhost.vhost import Vhost
 
 EVENT_STREAM: Final = Name("amq.leveret.events")
-
-#: A publish was taken from a client (queue or not); came into a queue; went to a consumer.
-PUBLISHED: Final = "published"
-ROUTED: Final = "routed"
-DELIVERED: Final = "delivered"
-#: What ends a message, or brings it back.
-ACKED: Final = "acked"
-REQUEUED: Final = "requeued"
-DEAD_LETTERED: Final = "dead_lettered"
-EXPIRED: Final = "expired"
-DROPPED: Final = "dropped"
-UNROUTABLE: Final = "unroutable"
-#: Copies of a dead letter were not made, because there would be too many.
-LETTERS_DROPPED: Final = "letters_dropped"
-#: All that waits in a queue is gone; the queue is gone.
-PURGED: Final = "purged"
-DELETED: Final = "deleted"
 
 #: `content_type` is `application/json`, `delivery_mode` 2.
 _PROPERTIES: Final = b"\x90\x00\x10application/json\x02"

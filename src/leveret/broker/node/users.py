@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64, mypyc_attr
 
 from leveret.broker.core.ownership import MAX_PUBLISHERS, MAX_SINKS, MAX_STREAM_CONSUMERS, Owner
-from leveret.broker.policy.keys import NUMBER_MAX, utf8_size
-from leveret.broker.values.arguments import is_int
+from leveret.broker.policy.keys import utf8_size
+from leveret.broker.values.arguments import NUMBER_MAX, is_int
 from leveret.broker.values.permission import Permission, TopicPermission
 from leveret.errors import NotFound, PreconditionFailed
 from leveret.limits import (

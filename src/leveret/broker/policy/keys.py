@@ -17,15 +17,13 @@ from typing import Final
 from leveret.broker.values.arguments import (
     DEDUPLICATION_SCOPES,
     DELAYED_RETRY_TYPES,
+    NUMBER_MAX,
     Arguments,
     is_age,
     is_int,
 )
 from leveret.errors import PreconditionFailed
 from leveret.limits import DEDUPLICATION_KEYS_MAX, SHORT_STRING_BYTES_MAX, TTL_MS_MAX
-
-#: The largest number: sums with it fit 64 bits, and JSON keeps it whole everywhere.
-NUMBER_MAX: Final = 2**53 - 1
 
 _SEGMENT_BYTES_MAX: Final = 3_000_000_000
 

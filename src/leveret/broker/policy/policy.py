@@ -12,14 +12,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, final
 
 from leveret.broker.policy.keys import (
-    NUMBER_MAX,
     check_definition,
     in_force,
     merge_operator,
     suits,
     utf8_size,
 )
-from leveret.broker.values.arguments import Arguments
+from leveret.broker.values.arguments import NUMBER_MAX, Arguments
 from leveret.broker.values.patterns import Pattern, compile_pattern
 from leveret.errors import PreconditionFailed
 from leveret.limits import SHORT_STRING_BYTES_MAX

@@ -15,10 +15,8 @@ from typing import final
 
 from mypy_extensions import i64
 
-from leveret.broker.backlog.priorities import level_of
 from leveret.broker.classic.chunked import ChunkedQueue
 from leveret.broker.classic.classic import ClassicQueue
-from leveret.broker.classic.expiry import own_expiry
 from leveret.broker.node.broker import Broker
 from leveret.broker.node.users import Users
 from leveret.broker.queue.publishers import publisher_record
@@ -27,6 +25,8 @@ from leveret.broker.recovery.compaction import Compaction
 from leveret.broker.staging.area import area_of
 from leveret.broker.stream.offsets import consumer_record
 from leveret.broker.stream.stream import Stream
+from leveret.broker.values.expiration import own_expiry
+from leveret.broker.values.priority import level_of
 from leveret.broker.vhost.vhost import Vhost
 from leveret.store.checkpoint.checkpoint import CheckpointOutput, CheckpointSource, NewChunk
 

@@ -28,7 +28,8 @@ from leveret.broker.core.ownership import (
     check_owned,
     owner_fields,
 )
-from leveret.broker.core.timers import NO_DEADLINE, Timed
+from leveret.broker.core.timers import Timed
+from leveret.clock import NO_DEADLINE
 from leveret.errors import NotFound, PreconditionFailed
 from leveret.limits import (
     STREAM_OFFSET_NAMES_MAX,

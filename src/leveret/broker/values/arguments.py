@@ -22,24 +22,28 @@ Arguments = dict[str, object]
 #: Queue types and what each means here; `quorum` is taken as a durable classic queue.
 QUEUE_TYPES: Final = ("classic", "quorum", "stream")
 
+#: The largest number that is set or asked for by JSON: sums with it fit 64 bits, and JSON keeps it
+#: whole everywhere.
+NUMBER_MAX: Final = 2**53 - 1
+
 #: What a record and the core hold of an integer.
-_NUMBER_MAX: Final = 2**63 - 1
+_INTEGER_MAX: Final = 2**63 - 1
 
 #: The least and the most of each number that a queue is declared with.
 QUEUE_NUMBERS: Final[dict[str, tuple[int, int]]] = {
     "x-expires": (1, TTL_MS_MAX),
     "x-message-ttl": (0, TTL_MS_MAX),
-    "x-max-length": (0, _NUMBER_MAX),
-    "x-max-length-bytes": (0, _NUMBER_MAX),
+    "x-max-length": (0, _INTEGER_MAX),
+    "x-max-length-bytes": (0, _INTEGER_MAX),
     "x-max-priority": (0, 255),
     # RabbitMQ 4's way to say that a quorum queue has none is -1.
-    "x-delivery-limit": (-1, _NUMBER_MAX),
-    "x-stream-max-segment-size-bytes": (0, _NUMBER_MAX),
-    "x-consumer-timeout": (0, _NUMBER_MAX),
+    "x-delivery-limit": (-1, _INTEGER_MAX),
+    "x-stream-max-segment-size-bytes": (0, _INTEGER_MAX),
+    "x-consumer-timeout": (0, _INTEGER_MAX),
     "x-deduplication-window-size": (1, DEDUPLICATION_KEYS_MAX),
-    "x-deduplication-window-age": (1, _NUMBER_MAX),
-    "x-retain-acked-bytes": (0, _NUMBER_MAX),
-    "x-staging-batch": (0, _NUMBER_MAX),
+    "x-deduplication-window-age": (1, _INTEGER_MAX),
+    "x-retain-acked-bytes": (0, _INTEGER_MAX),
+    "x-staging-batch": (0, _INTEGER_MAX),
     "x-delayed-retry-min": (0, TTL_MS_MAX),
     "x-delayed-retry-max": (0, TTL_MS_MAX),
 }

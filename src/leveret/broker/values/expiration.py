@@ -1,4 +1,7 @@
-"""The property expiration: a message's own time to live, text that must be a number of ms."""
+"""The property expiration, a message's own time to live, and the deadline that follows from it.
+
+The property is text that must be a number of milliseconds.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,15 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from leveret.chunk import NEVER
+from leveret.clock import NO_DEADLINE
 from leveret.errors import PreconditionFailed
 from leveret.limits import EXPIRATION_MS_MAX
+from leveret.message import Message
 from leveret.wire.properties import EXPIRATION, find_property, property_expiration
+
+#: The flag of the property `expiration` in the first byte of the property flags.
+EXPIRATION_FLAG: Final = 0x01
 
 _PLUS: Final = 0x2B
 _MINUS: Final = 0x2D
@@ -39,6 +48,24 @@ def expiration_ms(properties: bytes) -> i64:
             return -1
         position += 1
     return -1 if negative and number > 0 else number
+
+
+def deadline_of(message: Message, queue_ttl_ms: i64) -> i64:
+    """Return when `message` expires in a queue of that TTL, in ms; NO_DEADLINE if it never does."""
+    ttl = queue_ttl_ms
+    if message.properties[0] & EXPIRATION_FLAG:
+        own = expiration_ms(message.properties)
+        if own >= 0:
+            ttl = own if ttl < 0 else min(ttl, own)
+    return NO_DEADLINE if ttl < 0 else message.timestamp_ms + ttl
+
+
+def own_expiry(message: Message) -> i64:
+    """Return when a message expires by its own expiration, in ms; NEVER without one."""
+    if message.properties[0] & EXPIRATION_FLAG == 0:
+        return NEVER
+    deadline = deadline_of(message, -1)
+    return NEVER if deadline == NO_DEADLINE else deadline
 
 
 def check_expiration(properties: bytes) -> None:

@@ -12,9 +12,9 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from leveret.broker.policy.keys import NUMBER_MAX, utf8_size
+from leveret.broker.policy.keys import utf8_size
 from leveret.broker.queue.queue import Queue
-from leveret.broker.values.arguments import QUEUE_TYPES, Arguments, is_int
+from leveret.broker.values.arguments import NUMBER_MAX, QUEUE_TYPES, Arguments, is_int
 from leveret.broker.vhost.state import VhostState
 from leveret.errors import PreconditionFailed
 from leveret.limits import SHORT_STRING_BYTES_MAX, VHOST_DESCRIPTION_BYTES_MAX, VHOST_TAGS_MAX
