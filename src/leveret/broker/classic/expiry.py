@@ -1,4 +1,4 @@
-"""When messages and queues expire.
+"""When messages expire.
 
 A message's deadline follows from the message and its queue alone: the time it was taken plus the
 lesser of the queue's TTL and its own.  So nothing about it is stored, and a requeued or recovered
@@ -28,7 +28,6 @@ from leveret.limits import SLICE_MESSAGES
 
 if TYPE_CHECKING:
     from leveret.broker.classic.classic import ClassicQueue
-    from leveret.broker.queue.queue import Queue
 
 #: Entries of the heap beyond twice what waits that are worth sorting out.
 _SORT_OUT_AT: Final = 1024
@@ -126,37 +125,3 @@ class Expiry(Timed):
         if queue.consumers:
             # They may wait for what is behind it.
             queue.mark()
-
-
-@final
-class QueueExpiry(Timed):
-    """The end of a queue that nobody uses for `x-expires`; it does not dead-letter."""
-
-    def __init__(self, queue: Queue, expires_ms: i64) -> None:
-        super().__init__()
-        self.queue = queue
-        self.expires_ms: i64 = expires_ms
-        self.touched_ms: i64 = queue.turn.now_ms
-        self.arm()
-
-    def touch(self) -> None:
-        """Begin to count again: the queue was used."""
-        self.touched_ms = self.queue.turn.now_ms
-        if self.deadline_ms == NO_DEADLINE:
-            self.arm()
-
-    def arm(self) -> None:
-        """Have the timer come when the queue might be due."""
-        self.queue.turn.timers.set(self, self.touched_ms + self.expires_ms)
-
-    def due(self, now_ms: i64) -> None:
-        """Delete the queue, unless it was used since; with consumers the last one's end counts."""
-        queue = self.queue
-        if queue.consumers or queue.deleted or queue.kept:
-            return
-        turn = queue.turn
-        if now_ms < self.touched_ms + self.expires_ms or turn.timed_steps <= 0:
-            self.arm()
-        elif queue.vhost is not None:
-            turn.timed_steps -= 1 + len(queue.bindings) + queue.ready_count()
-            queue.vhost.queues.drop(queue)

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64, mypyc_attr
 
-from leveret.broker.classic.expiry import QueueExpiry
 from leveret.broker.core.turn import Dispatcher, Link, Turn
 from leveret.broker.queue.consumers import Turns
+from leveret.broker.queue.expiry import QueueExpiry
 from leveret.broker.queue.publishers import Publishers, publisher_record
 from leveret.broker.values.queue_settings import QueueSettings
 from leveret.errors import AccessRefused

@@ -1,0 +1,50 @@
+"""When a queue expires that nobody uses (`x-expires`, behaviour 49).
+
+Invariant: a queue with consumers does not expire; the time counts from the end of the last one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+from mypy_extensions import i64
+
+from leveret.broker.core.timers import Timed
+from leveret.clock import NO_DEADLINE
+
+if TYPE_CHECKING:
+    from leveret.broker.queue.queue import Queue
+
+
+@final
+class QueueExpiry(Timed):
+    """The end of a queue that nobody uses for `x-expires`; it does not dead-letter."""
+
+    def __init__(self, queue: Queue, expires_ms: i64) -> None:
+        super().__init__()
+        self.queue = queue
+        self.expires_ms: i64 = expires_ms
+        self.touched_ms: i64 = queue.turn.now_ms
+        self.arm()
+
+    def touch(self) -> None:
+        """Begin to count again: the queue was used."""
+        self.touched_ms = self.queue.turn.now_ms
+        if self.deadline_ms == NO_DEADLINE:
+            self.arm()
+
+    def arm(self) -> None:
+        """Have the timer come when the queue might be due."""
+        self.queue.turn.timers.set(self, self.touched_ms + self.expires_ms)
+
+    def due(self, now_ms: i64) -> None:
+        """Delete the queue, unless it was used since; with consumers the last one's end counts."""
+        queue = self.queue
+        if queue.consumers or queue.deleted or queue.kept:
+            return
+        turn = queue.turn
+        if now_ms < self.touched_ms + self.expires_ms or turn.timed_steps <= 0:
+            self.arm()
+        elif queue.vhost is not None:
+            turn.timed_steps -= 1 + len(queue.bindings) + queue.ready_count()
+            queue.vhost.queues.drop(queue)
