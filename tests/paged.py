@@ -31,7 +31,7 @@ def exact(node: Node) -> None:
         waiting = all_waiting(queue)
         assert queue.ready_count() == len(waiting), queue.name
         assert queue.ready_bytes() == sum(item.message.size for item in waiting)
-        assert queue.bodies_ready == sum(len(item.message.body) for item in waiting)
+        assert queue.ready.bodies == sum(len(item.message.body) for item in waiting)
         memory = queue.ready.waiting()
         held_bytes += sum(int(item.message.size) for item in memory) + int(queue.unacked_bytes)
         held_messages += len(memory) + int(queue.unacked_count)

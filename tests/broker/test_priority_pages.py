@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from core import Node, Peer, all_waiting, held
 from leveret.broker.backlog.priorities import PriorityReady
-from leveret.broker.backlog.priority_pages import PriorityPage
+from leveret.broker.backlog.priority_pages import PriorityPage, PriorityPages
 from leveret.broker.backlog.source import Returned
 from leveret.broker.classic.browse import BrowseFilter, browse
 from leveret.broker.classic.classic import ClassicQueue
@@ -53,15 +53,16 @@ def name(item: Returned) -> tuple[str, int]:
 def check_counts(node: Node, queue: ClassicQueue) -> None:
     """Whether the pages are what they say, and memory holds what is counted."""
     ready = ready_of(queue)
-    pages = ready.deep
+    pages = ready.pages
     waiting = all_waiting(queue)
     assert len(waiting) == queue.ready_count()
-    assert sum(item.message.size for item in waiting) == queue.bytes_ready
-    assert sum(len(item.message.body) for item in waiting) == queue.bodies_ready
+    assert sum(item.message.size for item in waiting) == queue.ready.size
+    assert sum(len(item.message.body) for item in waiting) == queue.ready.bodies
     assert ready.tail.keys() == {s for s in ready.at if s >= ready.tail_start}
     assert ready.tail_bytes == sum(item.message.size for item in ready.tail.values())
     if pages is None:
         return
+    assert isinstance(pages, PriorityPages)
     items = [page for page in pages.items if isinstance(page, PriorityPage)]
     assert len(items) == len(pages.items)
     assert pages.away_count == sum(page.waiting for page in items)
@@ -242,7 +243,7 @@ class Machine(RuleBasedStateMachine):
                 (
                     [(name(item), item.count) for item in all_waiting(queue)],
                     sorted((name(item), item.count) for item in queue.out.values()),
-                    (queue.ready_count(), queue.bytes_ready, queue.bodies_ready),
+                    (queue.ready_count(), queue.ready.size, queue.ready.bodies),
                     (queue.unacked_count, queue.unacked_bytes),
                     sorted(name(item) for item in all_waiting(node.classic("dead"))),
                 )
@@ -355,7 +356,7 @@ def test_a_page_is_read_whole_where_there_is_room() -> None:
     """One read for all of its levels."""
     peer = deep(100)
     node = peer.node
-    pages = ready_of(node.classic("q")).deep
+    pages = ready_of(node.classic("q")).pages
     assert pages is not None
     node.turn.window_bytes = 1 << 30
     first = pages.items[0].first
@@ -411,7 +412,7 @@ def test_damage_costs_what_is_damaged(whole: bool) -> None:
     """A flipped bit of a body costs the message, one of the arrays the page; the rest comes."""
     peer = deep(60)
     node = peer.node
-    pages = ready_of(node.classic("q")).deep
+    pages = ready_of(node.classic("q")).pages
     assert pages is not None
     page = pages.items[2]
     assert page.stored is not None
@@ -427,5 +428,5 @@ def test_damage_costs_what_is_damaged(whole: bool) -> None:
     assert len(bodies) == 60 - (waiting if whole else 1)
     assert bodies == [body for body in in_order(60) if body in bodies]
     queue = node.classic("q")
-    assert (queue.ready_count(), queue.bytes_ready, queue.bodies_ready) == (0, 0, 0)
+    assert (queue.ready_count(), queue.ready.size, queue.ready.bodies) == (0, 0, 0)
     assert len(node.turn.damaged) == 1

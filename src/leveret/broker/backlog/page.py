@@ -8,7 +8,7 @@ the window where there is one.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, final
+from typing import final
 
 from mypy_extensions import i64
 
@@ -19,15 +19,28 @@ from leveret.chunk import NEVER
 from leveret.store.segments.segments import ChunkRef
 from leveret.store.segments.spill import SpillOwner
 
-if TYPE_CHECKING:
-    from leveret.broker.backlog.pages import Pages
+
+class PageOwner:
+    """Who holds the pages of one queue, as far as a page calls it."""
+
+    def spilled(self, page: Page, ref: ChunkRef) -> None:
+        """Hear that a page's chunk is written."""
+        raise RuntimeError("who holds pages hears when one is written")
+
+    def want(self, page: Page) -> None:
+        """Have a page read, once."""
+        raise RuntimeError("who holds pages has them read")
+
+    def load(self, page: Page, data: bytes) -> None:
+        """Take a page into memory from its chunk's bytes."""
+        raise RuntimeError("who holds pages takes them into memory")
 
 
 class Page(SpillOwner):
     """Messages that wait next to each other; `window` holds them while they are in memory."""
 
-    def __init__(self, pages: Pages, first: i64, last: i64) -> None:
-        self.pages = pages
+    def __init__(self, owner: PageOwner, first: i64, last: i64) -> None:
+        self.owner = owner
         self.first: i64 = first
         self.last: i64 = last
         #: Messages of the chunk with lower sequences are not the page's.
@@ -48,14 +61,14 @@ class Page(SpillOwner):
         self.restored = False
         #: True where it is to leave the memory however soon its turn comes.
         self.far = False
-        #: True once it was told that its chunk is damaged.
-        self.told = False
-        #: Of a page on the disk: messages of its chunk that left it and are still dying.
+        #: True once damage to its chunk was reported.
+        self.reported = False
+        #: Of a page on the disk: messages of its chunk that left it and are not gone yet.
         self.absent: set[i64] = set()
 
     def spilled(self, ref: ChunkRef) -> None:
         """Hear that the chunk is written."""
-        self.pages.spilled(self, ref)
+        self.owner.spilled(self, ref)
 
 
 @final
@@ -74,7 +87,7 @@ class PageWanted(ChunkWanted):
         if not page.listed or page.window is not None or stored is None:
             return
         if stored.ref is self.ref:
-            page.pages.load(page, data)
+            page.owner.load(page, data)
         else:
             # It was moved meanwhile, and may be gone from where it lay.
-            page.pages.want(page)
+            page.owner.want(page)

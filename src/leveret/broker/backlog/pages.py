@@ -16,37 +16,44 @@ has a lower sequence than the tail's; a page without a window has a stored chunk
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from mypy_extensions import i64
 
-from leveret.broker.backlog.page import Page, PageWanted
+from leveret.broker.backlog.damage import open_chunk, report_messages
+from leveret.broker.backlog.in_memory import InMemory
+from leveret.broker.backlog.owner import BacklogOwner
+from leveret.broker.backlog.page import Page, PageOwner, PageWanted
 from leveret.broker.backlog.source import NOTHING, TAKEN, Returned, Window, window_of
 from leveret.broker.backlog.spill_record import SpillRecord
-from leveret.broker.core.turn import Damaged
+from leveret.broker.backlog.stored import StoredChunk, StoredChunks
+from leveret.broker.queue.queue import Queue
 from leveret.broker.values.expiration import deadline_of, own_expiry
-from leveret.chunk import NEVER, ROW_BYTES, Chunk, ChunkBuilder, ChunkDamaged
+from leveret.chunk import NEVER, ROW_BYTES, Chunk, ChunkBuilder
 from leveret.limits import (
     CHUNK_RECORDS_MAX,
     MESSAGE_OVERHEAD_BYTES,
     PAGES_AHEAD,
     PAGES_AHEAD_BYTES,
 )
-from leveret.store.segments.segments import ChunkRef, check_chunk
-
-if TYPE_CHECKING:
-    from leveret.broker.classic.classic import ClassicQueue
-    from leveret.message import Message
+from leveret.message import Message
+from leveret.store.segments.segments import ChunkRef
 
 #: Places before the first page that are worth moving the rest for.
 _COMPACT_AT: Final = 1024
 
 
-class Pages:
+class Pages(PageOwner):
     """The pages of one queue."""
 
-    def __init__(self, queue: ClassicQueue) -> None:
+    def __init__(
+        self, queue: Queue, ready: InMemory, stored: StoredChunks, owner: BacklogOwner
+    ) -> None:
         self.queue = queue
+        #: What waits outside of the pages.
+        self.ready = ready
+        self.stored = stored
+        self.owner = owner
         #: True from the first page to the last one's end.
         self.active = False
         #: What is handed out next, while `active`.
@@ -66,16 +73,16 @@ class Pages:
         self._peeked: Page | None = None
         self._peeked_items: dict[i64, Returned] = {}
         #: The messages that waited in the chunk read last and are damaged.
-        self._lost: list[i64] = []
+        self._lost: list[int] = []
 
     # -- filling ----------------------------------------------------------------------------------
 
     def bound(self) -> None:
         """Keep what waits in memory within the window: begin to page, or write what is enough."""
-        queue = self.queue
-        held = queue.bytes_ready - self.away_bytes
-        held += queue.ready.memory_count() * MESSAGE_OVERHEAD_BYTES
-        if held <= queue.turn.window_bytes:
+        ready = self.ready
+        held = ready.size - self.away_bytes
+        count = ready.window.count() + ready.returns.count() + self.memory_count()
+        if held + count * MESSAGE_OVERHEAD_BYTES <= self.queue.turn.window_bytes:
             return
         if not self.active:
             self.begin()
@@ -84,12 +91,12 @@ class Pages:
 
     def settle(self) -> None:
         """Write the tail, so that a checkpoint finds it in chunks."""
-        if self.active and self.queue.ready.window.count() > 0:
+        if self.active and self.ready.window.count() > 0:
             self._cut_tail()
 
     def begin(self) -> None:
         """Begin: what the window holds is the front, what comes from now on the tail."""
-        ready = self.queue.ready
+        ready = self.ready
         self.front = ready.window
         ready.window = Window(self.front.next_sequence)
         self.active = True
@@ -98,7 +105,7 @@ class Pages:
 
     def _measure_tail(self) -> bool:
         """Count what came to the tail; tell whether it is worth a page."""
-        window = self.queue.ready.window
+        window = self.ready.window
         self.tail_end = max(self.tail_end, window.head_sequence)
         items = window.items
         place: i64 = window.head + self.tail_end - window.head_sequence
@@ -112,19 +119,18 @@ class Pages:
 
     def _cut_tail(self) -> None:
         """Cut the whole tail into pages, and have them written."""
-        queue = self.queue
-        window = queue.ready.window
-        queue.ready.window = Window(window.next_sequence)
+        window = self.ready.window
+        self.ready.window = Window(window.next_sequence)
         self.tail_bytes = 0
         self.tail_end = window.next_sequence
         for page in self._cut(window):
-            self.spill(page)
+            self._spill(page)
             self._append(page)
 
     def _cut(self, window: Window) -> list[Page]:
         """Return what waits in a window as pages of the size of a chunk.
 
-        No page reaches over a message that dies: one that must survive lies in no chunk yet.
+        No page reaches over a message that left and must survive: it lies in no chunk yet.
         """
         pages: list[Page] = []
         size: i64 = 0
@@ -135,22 +141,21 @@ class Pages:
             size += items[end].size + ROW_BYTES
             end += 1
             full = size >= self.queue.turn.page_bytes or end - begin >= CHUNK_RECORDS_MAX
-            if full or self.dies_at(window, end) or end == len(items):
-                page = self.slice(window, begin, end)
+            if full or self._is_out(window, end) or end == len(items):
+                page = self._slice(window, begin, end)
                 if page.waiting > 0:
                     pages.append(page)
                 begin = end
                 size = 0
         return pages
 
-    def dies_at(self, window: Window, place: i64) -> bool:
-        """Tell whether what lay at a place of a window is dying, and is to survive until it did."""
-        out = self.queue.out
-        if not out or place >= len(window.items) or window.items[place] is not TAKEN:
+    def _is_out(self, window: Window, place: i64) -> bool:
+        """Tell whether what lay at a place of a window left it, and is to survive until it went."""
+        if place >= len(window.items) or window.items[place] is not TAKEN:
             return False
-        return window.head_sequence + place - window.head in out
+        return self.owner.is_out(window.head_sequence + place - window.head)
 
-    def slice(self, window: Window, begin: i64, end: i64) -> Page:
+    def _slice(self, window: Window, begin: i64, end: i64) -> Page:
         """Return a page of the places from `begin` to `end` of a window."""
         first: i64 = window.head_sequence + begin - window.head
         part = Window(first)
@@ -176,7 +181,7 @@ class Pages:
         self.items.append(page)
         self.count += page.waiting
 
-    def spill(self, page: Page) -> None:
+    def _spill(self, page: Page) -> None:
         """Give a page's messages a place in a segment file."""
         queue = self.queue
         builder = ChunkBuilder(queue.queue_id, False, True)
@@ -195,12 +200,12 @@ class Pages:
         temporary = not queue.recorded or builder.persistent == 0
         count = builder.count
         ref = queue.turn.spill.add(builder, page, temporary)
-        page.stored = queue.stored.add(ref, count)
+        page.stored = self.stored.add(ref, count)
         page.stored.whole = True
         page.stored.written = False
         for gap in gaps:
             if gap < ref.last:
-                queue.stored.skip(gap, gap)
+                self.stored.skip(gap, gap)
 
     def spilled(self, page: Page, ref: ChunkRef) -> None:
         """Let go of a page's memory, for its chunk is written, and journal where it lies."""
@@ -210,9 +215,9 @@ class Pages:
             return
         stored.written = True
         if not ref.temporary:
-            queue.turn.journal.later(SpillRecord(queue, stored, ref))
+            queue.turn.journal.later(SpillRecord(queue, self.stored, stored, ref))
         if page.listed and (page.far or not self._is_near(page)):
-            self.unload(page)
+            self._unload(page)
 
     def _is_near(self, page: Page) -> bool:
         """Tell whether a page is among those that are read ahead."""
@@ -234,7 +239,7 @@ class Pages:
             end += 1
         return end
 
-    def unload(self, page: Page) -> None:
+    def _unload(self, page: Page) -> None:
         """Let go of a page's memory."""
         window = page.window
         if window is None:
@@ -242,7 +247,7 @@ class Pages:
         page.window = None
         page.start = window.head_sequence
         self._note_absent(page, window)
-        if self.queue.special:
+        if self.owner.expires():
             self._note_oldest(page, window)
         turn = self.queue.turn
         turn.held_bytes -= page.size
@@ -256,7 +261,7 @@ class Pages:
         page.absent = set()
         if window.gaps == 0:
             return
-        gone = self.queue.stored.gone
+        gone = self.stored.gone
         sequence: i64 = window.head_sequence
         for message in window.items[window.head :]:
             if message is TAKEN and not gone.has(sequence):
@@ -279,7 +284,7 @@ class Pages:
         if ttl >= 0 and page.min_timestamp != NEVER:
             deadline = min(deadline, page.min_timestamp + ttl)
         if deadline != NEVER:
-            self.queue.note_deadline(deadline, -page.first)
+            self.owner.note_deadline(deadline, -page.first)
 
     def fetch(self, first: i64) -> bool:
         """Have the page that begins at `first` read; False where it is in memory or gone."""
@@ -289,6 +294,78 @@ class Pages:
         self.want(page)
         return True
 
+    # -- where the node's memory fills ------------------------------------------------------------
+
+    def evict(self) -> None:
+        """Let all that waits in memory go to the disk; nothing of it came back before."""
+        if not self.active:
+            self.begin()
+        self.settle()
+        front = self.front
+        cut = self._cut_front(front)
+        self.front = Window(front.next_sequence)
+        self.items[self.head : self.head] = cut
+        for page in self.items[self.head :]:
+            page.far = True
+            stored = page.stored
+            if stored is not None and stored.written:
+                self._unload(page)
+
+    def _cut_front(self, front: Window) -> list[Page]:
+        """Return what waits in the front as pages; what no chunk has is written to new ones."""
+        stored_chunks = self.stored
+        page_bytes = self.queue.turn.page_bytes
+        cut: list[Page] = []
+        begin: i64 = front.head
+        end: i64 = front.head
+        size: i64 = 0
+        items = front.items
+        first: i64 = front.head_sequence - front.head
+        stored = stored_chunks.find(front.head_sequence)
+        while end < len(items):
+            size += items[end].size + ROW_BYTES
+            end += 1
+            following = stored_chunks.find(first + end) if end < len(items) else None
+            full = size >= page_bytes or end - begin >= CHUNK_RECORDS_MAX
+            full = full or self._is_out(front, end)
+            if end == len(items) or following is not stored or (full and stored is None):
+                page = self._front_page(front, begin, end, stored)
+                if page is not None:
+                    cut.append(page)
+                stored = following
+                begin = end
+                size = 0
+        return cut
+
+    def _front_page(
+        self, front: Window, begin: i64, end: i64, stored: StoredChunk | None
+    ) -> Page | None:
+        """Return a part of the front as a page, or None if nothing in it waits."""
+        if stored is not None and not stored.whole:
+            self._return_transient(front, begin, end)
+        page = self._slice(front, begin, end)
+        if page.waiting == 0:
+            return None
+        if stored is None:
+            self._spill(page)
+        else:
+            page.stored = stored
+            page.restored = stored.restored
+            page.min_expiry = stored.ref.min_expiry
+            page.min_timestamp = stored.ref.min_timestamp
+        self.count += page.waiting
+        return page
+
+    def _return_transient(self, front: Window, begin: i64, end: i64) -> None:
+        """Keep in memory what the chunk of a checkpoint has not, for it does not survive."""
+        first: i64 = front.head_sequence - front.head
+        while begin < end:
+            message = front.items[begin]
+            if message is not TAKEN and not message.persistent:
+                front.items[begin] = TAKEN
+                self.ready.returns.put(Returned(first + begin, message, 0))
+            begin += 1
+
     # -- emptying ---------------------------------------------------------------------------------
 
     def first(self, at_once: bool) -> i64:
@@ -296,12 +373,12 @@ class Pages:
 
         Where it lies on the disk it is read: at once, or as an effect, and NOTHING until it came.
         """
-        back = self.queue.ready.returns.first()
+        back = self.ready.returns.first()
         front = self.front.first()
         while front == NOTHING:
             if self.head >= len(self.items):
                 self._end()
-                return self.queue.ready.first()
+                return self.ready.first_in_memory()
             page = self.items[self.head]
             if back != NOTHING and back < page.start:
                 return back
@@ -310,7 +387,7 @@ class Pages:
                     self.want(page)
                     return NOTHING
                 self._load_now(page)
-                back = self.queue.ready.returns.first()
+                back = self.ready.returns.first()
             self._enter(page)
             front = self.front.first()
         return front if back == NOTHING or front < back else back
@@ -339,6 +416,14 @@ class Pages:
             if ahead.window is None and ahead.waiting > 0:
                 self.want(ahead)
             place += 1
+
+    def awaits(self, level: i64, sequence: i64, at_once: bool) -> bool:
+        """Tell whether the first message of a level lies on the disk; have it read.
+
+        `sequence` is that of the first in memory, or NOTHING.  Only the pages of a priority queue
+        know levels.
+        """
+        return False
 
     def want(self, page: Page) -> None:
         """Have a page read, once."""
@@ -375,7 +460,7 @@ class Pages:
             bodies += len(message.body)
             if item.count > 0 or not dense:
                 # It waits among those that came back from here on.
-                queue.ready.returns.put(item)
+                self.ready.returns.put(item)
                 continue
             while page.start + len(items) < item.sequence:
                 items.append(TAKEN)
@@ -384,60 +469,60 @@ class Pages:
         turn.held_bytes += size
         turn.held_messages += len(found)
         if len(found) < page.waiting:
-            queue.bytes_ready -= page.size - size
-            queue.bodies_ready -= page.bodies - bodies
+            self.ready.size -= page.size - size
+            self.ready.bodies -= page.bodies - bodies
             self._forget_lost(page, found)
         window = Window(page.start)
         window.fill(items, page.start)
         page.window = window
         self._measure(page, window)
         self.count += page.waiting
-        if queue.special or page.min_expiry != NEVER:
+        if self.owner.expires() or page.min_expiry != NEVER:
             ttl = queue.settings.message_ttl_ms
             for item in found:
-                queue.note_deadline(deadline_of(item.message, ttl), item.sequence)
-        if queue.expiry is not None:
-            queue.expiry.arm()
-        queue.mark()
+                self.owner.note_deadline(deadline_of(item.message, ttl), item.sequence)
+        self.owner.arrived()
 
     def _forget_lost(self, page: Page, found: list[Returned]) -> None:
         """Keep nothing in the chunk for messages that cannot be read: they are in quarantine."""
         stored = page.stored
         assert stored is not None
         if not found:
-            self.queue.stored.remove(stored)
+            self.stored.remove(stored)
             return
         for sequence in self._lost:
-            self.queue.stored.forget(sequence)
+            self.stored.forget(sequence)
 
-    def _decode(self, page: Page, data: bytes) -> list[Returned]:
-        """Return the messages that wait in a page; what is damaged is left out, and told once."""
-        queue = self.queue
+    def _open(self, page: Page, data: bytes) -> Chunk | None:
+        """Return a page's chunk; None where it is damaged, which is reported once."""
         stored = page.stored
         assert stored is not None
-        ref = stored.ref
+        chunk = open_chunk(self.queue, stored.ref, data, page.waiting, not page.reported)
+        if chunk is None:
+            page.reported = True
+        return chunk
+
+    def _report(self, page: Page, data: bytes, broken: list[int]) -> None:
+        """Report once the messages of a page's chunk that do not check."""
+        stored = page.stored
+        if broken and not page.reported and stored is not None:
+            page.reported = True
+            report_messages(self.queue, stored.ref, data, broken)
+
+    def _decode(self, page: Page, data: bytes) -> list[Returned]:
+        """Return the messages that wait in a page; damage is left out, and reported once."""
         found: list[Returned] = []
         self._lost = []
-        try:
-            chunk = check_chunk(data, ref, queue.queue_id)
-        except ChunkDamaged as damage:
-            what = f"queue '{queue.name}': the chunk {ref.first}-{ref.last}: {damage}"
-            if not page.told:
-                page.told = True
-                queue.turn.damaged.append(Damaged(ref, data, what, page.waiting))
-            return found
-        self._decode_rows(page, chunk, set(chunk.damaged()), found)
-        lost = self._lost
-        if lost and not page.told:
-            page.told = True
-            what = f"queue '{queue.name}': the messages {lost[:20]} do not check"
-            queue.turn.damaged.append(Damaged(ref, data, what, len(lost)))
+        chunk = self._open(page, data)
+        if chunk is not None:
+            self._decode_rows(page, chunk, set(chunk.damaged()), found)
+            self._report(page, data, self._lost)
         return found
 
     def _decode_rows(
         self, page: Page, chunk: Chunk, broken: set[int], found: list[Returned]
     ) -> None:
-        gone = self.queue.stored.gone
+        gone = self.stored.gone
         any_gone = gone.count(chunk.first, chunk.last) > 0
         index: i64 = chunk.find(page.start)
         while index < chunk.count:
@@ -450,7 +535,7 @@ class Pages:
             if page.restored and not chunk.persistent(index - 1):
                 continue
             if broken and int(sequence) in broken:
-                self._lost.append(sequence)
+                self._lost.append(int(sequence))
                 continue
             count = chunk.delivery_count(index - 1)
             if self.counts:
@@ -559,9 +644,9 @@ class Pages:
                 if queue.recorded and first < absent:
                     queue.turn.journal.ack(queue.queue_id, first, absent - 1)
                 if stored.live > page.waiting:
-                    queue.stored.gone.add(first, absent - 1)
+                    self.stored.gone.add(first, absent - 1)
                 first = absent + 1
-            queue.stored.forget_count(stored, page.waiting)
+            self.stored.forget_count(stored, page.waiting)
 
     # -- all --------------------------------------------------------------------------------------
 
@@ -594,10 +679,9 @@ class Pages:
     def restore(self, restored: list[Page], counts: dict[i64, i64]) -> None:
         """Start with pages on the disk, in the order of the sequences."""
         self.counts = counts
-        queue = self.queue
         for page in restored:
-            queue.bytes_ready += page.size
-            queue.bodies_ready += page.bodies
+            self.ready.size += page.size
+            self.ready.bodies += page.bodies
             self.note_deadline(page)
             self._append(page)
             self.away_count += page.waiting

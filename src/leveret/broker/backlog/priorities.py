@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left, bisect_right
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from mypy_extensions import i64
 
@@ -20,9 +20,6 @@ from leveret.broker.backlog.ready import Ready
 from leveret.broker.backlog.source import NOTHING, Returned, sequence_of
 from leveret.broker.values.priority import level_of
 from leveret.message import Message
-
-if TYPE_CHECKING:
-    from leveret.broker.backlog.priority_pages import PriorityPages
 
 #: Places behind the head of a level that are worth moving the rest for.
 _COMPACT_AT: Final = 1024
@@ -96,8 +93,6 @@ class PriorityReady(Ready):
         self.levels: dict[i64, Level] = {}
         #: No level above this one holds anything.
         self.highest: i64 = 0
-        #: What lies on the disk, once the queue is deep.
-        self.deep: PriorityPages | None = None
         #: What came since the queue is deep, and the bytes of it.
         self.tail: dict[i64, Returned] = {}
         self.tail_start: i64 = _NO_TAIL
@@ -107,6 +102,8 @@ class PriorityReady(Ready):
         """Put `message` at the tail of its level; return its sequence."""
         sequence = self.next
         self.next = sequence + 1
+        self.size += message.size
+        self.bodies += len(message.body)
         returned = Returned(sequence, message, 0)
         self.at[sequence] = returned
         self._level(level_of(message, self.priority_max)).items.append(returned)
@@ -128,8 +125,8 @@ class PriorityReady(Ready):
 
     def count(self) -> i64:
         """Return how many messages wait."""
-        deep = self.deep
-        return len(self.at) + (deep.away_count if deep is not None else 0)
+        pages = self.pages
+        return len(self.at) + (pages.away_count if pages is not None else 0)
 
     def level_count(self, priority: i64) -> i64:
         """Return about how many messages of a level wait in memory."""
@@ -148,16 +145,16 @@ class PriorityReady(Ready):
         return self._first(True)
 
     def _first(self, at_once: bool) -> i64:
-        deep = self.deep
-        if deep is not None and deep.away_count == 0:
-            deep = None
-        if deep is None and not self.at:
+        pages = self.pages
+        if pages is not None and pages.away_count == 0:
+            pages = None
+        if pages is None and not self.at:
             return NOTHING
         while True:
             level = self.levels.get(self.highest)
             found = level.first(self.at) if level is not None else None
             sequence = found.sequence if found is not None else NOTHING
-            if deep is not None and deep.awaits(self.highest, sequence, at_once):
+            if pages is not None and pages.awaits(self.highest, sequence, at_once):
                 if not at_once:
                     return NOTHING
             elif sequence != NOTHING or self.highest == 0:
@@ -175,10 +172,14 @@ class PriorityReady(Ready):
             # It may come back: two entries of one sequence cannot be put in order.
             heapq.heappop(back)
         self.taken_count = returned.count
-        return returned.message
+        message = returned.message
+        self.size -= message.size
+        self.bodies -= len(message.body)
+        return message
 
     def put(self, returned: Returned) -> None:
         """Take a message back at its old place."""
+        self._count(returned.message)
         self.at[returned.sequence] = returned
         level = self._level(level_of(returned.message, self.priority_max))
         heapq.heappush(level.back, (returned.sequence, returned))
@@ -192,8 +193,8 @@ class PriorityReady(Ready):
     def look(self, sequence: i64) -> Returned | None:
         """Return a message that waits, without taking it; None where it does not wait."""
         returned = self.at.get(sequence)
-        if returned is None and self.deep is not None:
-            returned = self.deep.look(sequence)
+        if returned is None and self.pages is not None:
+            returned = self.pages.look(sequence)
         return returned
 
     def scattered(self) -> list[int]:
@@ -206,14 +207,17 @@ class PriorityReady(Ready):
 
         Of a queue that has nothing there it is the next one.
         """
-        first = self.deep.first_sequence() if self.deep is not None else NOTHING
+        first = self.pages.first_sequence() if self.pages is not None else NOTHING
         return self.next if first == NOTHING else first
 
     def remove(self, sequence: i64) -> Returned | None:
         """Take a message out of memory; None where it does not wait there."""
         if self.tail:
             self._take_from_tail(sequence)
-        return self.at.pop(sequence, None)
+        returned = self.at.pop(sequence, None)
+        if returned is not None:
+            self._count_off(returned.message)
+        return returned
 
     def waiting(self) -> list[Returned]:
         """Return all that waits in memory, in the order of the sequences."""
@@ -221,17 +225,20 @@ class PriorityReady(Ready):
 
     def clear(self) -> None:
         """Drop all; sequences go on."""
+        self.size = 0
+        self.bodies = 0
         self.at.clear()
         self.levels.clear()
         self.highest = 0
         self.end_tail()
-        if self.deep is not None:
-            self.deep.clear()
+        if self.pages is not None:
+            self.pages.clear()
 
     def fill(self, returned: list[Returned], next_sequence: i64) -> None:
         """Start with messages in the order of their sequences, all below `next_sequence`."""
         self.next = next_sequence
         for item in returned:
+            self._count(item.message)
             self.at[item.sequence] = item
             self._level(level_of(item.message, self.priority_max)).items.append(item)
         if self.tail_start != _NO_TAIL:

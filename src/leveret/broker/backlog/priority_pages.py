@@ -17,19 +17,22 @@ not overlap, and lie below the tail.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from mypy_extensions import i64
 
-from leveret.broker.backlog.page import Page
+from leveret.broker.backlog.owner import BacklogOwner
+from leveret.broker.backlog.page import Page, PageOwner
 from leveret.broker.backlog.pages import Pages
 from leveret.broker.backlog.priorities import PriorityReady
+from leveret.broker.backlog.ready import Ready
 from leveret.broker.backlog.source import Returned, sequence_of
 from leveret.broker.backlog.spill_record import SpillRecord
-from leveret.broker.core.turn import Damaged
+from leveret.broker.backlog.stored import StoredChunks
+from leveret.broker.queue.queue import Queue
 from leveret.broker.values.expiration import deadline_of, own_expiry
 from leveret.broker.values.priority import level_of
-from leveret.chunk import NEVER, ROW_BYTES, Chunk, ChunkBuilder, ChunkDamaged, RecordDamaged
+from leveret.chunk import NEVER, ROW_BYTES, Chunk, ChunkBuilder, RecordDamaged
 from leveret.limits import (
     CHUNK_RECORDS_MAX,
     MESSAGE_OVERHEAD_BYTES,
@@ -37,10 +40,7 @@ from leveret.limits import (
     PAGES_AHEAD_BYTES,
 )
 from leveret.store.records.ranges import RangeSet
-from leveret.store.segments.segments import ChunkRef, check_chunk
-
-if TYPE_CHECKING:
-    from leveret.broker.classic.classic import ClassicQueue
+from leveret.store.segments.segments import ChunkRef
 
 #: All levels, as a set of bits.
 _ALL: Final = (1 << 256) - 1
@@ -66,8 +66,8 @@ def has_level(levels: int, level: int) -> bool:
 class PriorityPage(Page):
     """A run of messages: at first those in memory that its chunk gets, then what is on the disk."""
 
-    def __init__(self, pages: Pages, first: i64, last: i64) -> None:
-        super().__init__(pages, first, last)
+    def __init__(self, owner: PageOwner, first: i64, last: i64) -> None:
+        super().__init__(owner, first, last)
         #: What the chunk holds, until it is written.
         self.rows: list[Returned] = []
         #: The levels of what waits on the disk, as a set of bits; those that are asked for.
@@ -91,12 +91,11 @@ class PriorityPage(Page):
 class PriorityPages(Pages):
     """The pages of one priority queue."""
 
-    def __init__(self, queue: ClassicQueue) -> None:
-        super().__init__(queue)
-        ready = queue.ready
-        assert isinstance(ready, PriorityReady)
-        self.ready: PriorityReady = ready
-        ready.deep = self
+    def __init__(
+        self, queue: Queue, ready: PriorityReady, stored: StoredChunks, owner: BacklogOwner
+    ) -> None:
+        super().__init__(queue, ready, stored, owner)
+        self.priorities = ready
         #: Pages whose chunks are not written yet.
         self.unwritten: i64 = 0
         #: The first page that holds each level.
@@ -106,12 +105,12 @@ class PriorityPages(Pages):
 
     def _held(self) -> i64:
         """Return what the messages that wait in memory count for the window."""
-        held = self.queue.bytes_ready - self.away_bytes
-        return held + len(self.ready.at) * MESSAGE_OVERHEAD_BYTES
+        held = self.ready.size - self.away_bytes
+        return held + len(self.priorities.at) * MESSAGE_OVERHEAD_BYTES
 
     def bound(self) -> None:
         """Keep what waits in memory within the window: begin to page, or write what is enough."""
-        ready = self.ready
+        ready = self.priorities
         turn = self.queue.turn
         if self._held() <= turn.window_bytes:
             if self.active and not self.items and self.unwritten == 0:
@@ -136,12 +135,12 @@ class PriorityPages(Pages):
     def _end(self) -> None:
         """Stop: all is in memory."""
         super()._end()
-        self.ready.end_tail()
+        self.priorities.end_tail()
 
     def _cut_tail(self) -> None:
         """Cut the whole tail into pages, and have them written."""
         rows = self._tail_rows()
-        self.ready.begin_tail()
+        self.priorities.begin_tail()
         begin: i64 = 0
         end: i64 = 0
         size: i64 = 0
@@ -160,25 +159,22 @@ class PriorityPages(Pages):
         What is handed out or kept after its ack is among it: a start takes from the journal nothing
         that lies in the range of a chunk.
         """
-        queue = self.queue
-        start = self.ready.tail_start
-        rows = list(self.ready.tail.values())
-        rows += [item for item in queue.out.values() if item.sequence >= start]
-        if queue.retained is not None and queue.recorded:
-            rows += [item for item in queue.retained.persistent() if item.sequence >= start]
+        start = self.priorities.tail_start
+        rows = list(self.priorities.tail.values())
+        rows += self.owner.out_from(start)
         rows.sort(key=sequence_of)
         return rows
 
     def _write(self, rows: list[Returned]) -> None:
         """Give messages a place in a segment file, where one of them waits."""
-        at = self.ready.at
+        at = self.priorities.at
         if not [item for item in rows if at.get(item.sequence) is item]:
             return
         queue = self.queue
         builder = ChunkBuilder(queue.queue_id, False, True)
         for item in rows:
             message = item.message
-            level = level_of(message, self.ready.priority_max)
+            level = level_of(message, self.priorities.priority_max)
             builder.add(item.sequence, message, item.count, own_expiry(message), level)
         page = PriorityPage(self, builder.first, builder.last)
         page.rows = rows
@@ -186,7 +182,7 @@ class PriorityPages(Pages):
         page.min_timestamp = builder.min_timestamp
         temporary = not queue.recorded or builder.persistent == 0
         ref = queue.turn.spill.add(builder, page, temporary)
-        page.stored = queue.stored.add(ref, len(rows))
+        page.stored = self.stored.add(ref, len(rows))
         page.stored.pinned = True
         page.stored.written = False
         self.unwritten += 1
@@ -202,16 +198,16 @@ class PriorityPages(Pages):
         if queue.deleted or stored is None or not stored.kept:
             return
         stored.written = True
-        if not queue.stored.unpin(stored):
+        if not self.stored.unpin(stored):
             return
         if not ref.temporary:
-            queue.turn.journal.later(SpillRecord(queue, stored, ref))
+            queue.turn.journal.later(SpillRecord(queue, self.stored, stored, ref))
         if self.active and self._held() > queue.turn.window_bytes:
             self._let_go_of_rows(page, rows)
 
     def _let_go_of_rows(self, page: PriorityPage, rows: list[Returned]) -> None:
         """Keep in memory nothing of a page that waits as it was when it was cut."""
-        ready = self.ready
+        ready = self.priorities
         away: list[bool] = []
         levels: list[i64] = []
         for item in rows:
@@ -250,7 +246,7 @@ class PriorityPages(Pages):
         stored = page.stored
         assert stored is not None
         stored.pinned = True
-        for level in range(self.ready.priority_max + 1):
+        for level in range(self.priorities.priority_max + 1):
             if has_level(page.levels, level) and level not in self.lowest:
                 self.lowest[level] = page
 
@@ -266,7 +262,7 @@ class PriorityPages(Pages):
         if page is None:
             return False
         if 0 <= sequence < page.first:
-            if not page.wanted and self.ready.level_count(level) < _AHEAD_BELOW:
+            if not page.wanted and self.priorities.level_count(level) < _AHEAD_BELOW:
                 self._want_level(page, level)
             return False
         page.asked |= level_bit(level)
@@ -314,41 +310,21 @@ class PriorityPages(Pages):
             self._lose(page)
         else:
             self._take(page, chunk, asked)
-        queue = self.queue
-        if queue.expiry is not None:
-            queue.expiry.arm()
-        queue.mark()
-
-    def _open(self, page: PriorityPage, data: bytes) -> Chunk | None:
-        """Return a page's chunk; None where it is damaged, which is noted."""
-        queue = self.queue
-        stored = page.stored
-        assert stored is not None
-        ref = stored.ref
-        try:
-            return check_chunk(data, ref, queue.queue_id)
-        except ChunkDamaged as damage:
-            if not page.told:
-                page.told = True
-                what = f"queue '{queue.name}': the chunk {ref.first}-{ref.last}: {damage}"
-                queue.turn.damaged.append(Damaged(ref, data, what, page.waiting))
-            return None
+        self.owner.arrived()
 
     def _lose(self, page: PriorityPage) -> None:
         """Let go of what waits in a page that cannot be read."""
-        queue = self.queue
         stored = page.stored
         assert stored is not None
-        queue.bytes_ready -= page.size
-        queue.bodies_ready -= page.bodies
+        self.ready.size -= page.size
+        self.ready.bodies -= page.bodies
         self._count_away(page, page.waiting, page.size, page.bodies)
         self._keep_levels(page, 0)
         # What is in memory of the chunk lies in none then, and a checkpoint writes it again.
-        queue.stored.remove(stored)
+        self.stored.remove(stored)
 
     def _take(self, page: PriorityPage, chunk: Chunk, asked: int) -> None:
         """Take the levels asked for into memory."""
-        queue = self.queue
         found: dict[i64, list[Returned]] = {}
         broken: list[int] = []
         left: int = 0
@@ -369,8 +345,8 @@ class PriorityPages(Pages):
                 if item is not None:
                     found.setdefault(level, []).append(item)
                 else:
-                    queue.bytes_ready -= properties + body
-                    queue.bodies_ready -= body
+                    self.ready.size -= properties + body
+                    self.ready.bodies -= body
                     broken.append(int(chunk.sequence(index)))
         self._enter_rows(page, found)
         if broken:
@@ -381,7 +357,7 @@ class PriorityPages(Pages):
     def _waits(self, page: PriorityPage, chunk: Chunk, index: i64) -> bool:
         """Tell whether a row of one of the page's levels waits in it."""
         sequence = chunk.sequence(index)
-        if page.skipped.has(sequence) or self.queue.stored.gone.has(sequence):
+        if page.skipped.has(sequence) or self.stored.gone.has(sequence):
             return False
         return not page.restored or chunk.persistent(index)
 
@@ -407,47 +383,38 @@ class PriorityPages(Pages):
         """Hold messages in memory again."""
         queue = self.queue
         turn = queue.turn
-        expires = queue.special or page.min_expiry != NEVER
+        expires = self.owner.expires() or page.min_expiry != NEVER
         ttl = queue.settings.message_ttl_ms
         for level, items in found.items():
-            self.ready.enter(level, items)
+            self.priorities.enter(level, items)
             for item in items:
                 turn.held_bytes += item.message.size
                 if self.counts:
                     self.counts.pop(item.sequence, None)
                 if expires:
-                    queue.note_deadline(deadline_of(item.message, ttl), item.sequence)
+                    self.owner.note_deadline(deadline_of(item.message, ttl), item.sequence)
             turn.held_messages += len(items)
 
     def _lose_rows(self, page: PriorityPage, chunk: Chunk, broken: list[int]) -> None:
         """Keep nothing for messages that cannot be read: they are in quarantine."""
-        queue = self.queue
-        self._tell_rows(page, chunk, broken)
+        self._report(page, chunk.data, broken)
         for sequence in broken:
             self.counts.pop(sequence, None)
-            queue.stored.forget(sequence)
-
-    def _tell_rows(self, page: PriorityPage, chunk: Chunk, broken: list[int]) -> None:
-        """Tell once of messages that do not check."""
-        stored = page.stored
-        if broken and not page.told and stored is not None:
-            page.told = True
-            what = f"queue '{self.queue.name}': the messages {broken[:20]} do not check"
-            self.queue.turn.damaged.append(Damaged(stored.ref, chunk.data, what, len(broken)))
+            self.stored.forget(sequence)
 
     def _keep_levels(self, page: PriorityPage, left: int) -> None:
         """Know what levels a page holds still; with none it goes."""
         place = self._place(page)
         lost = page.levels & ~left
         page.levels = left
-        for level in range(self.ready.priority_max + 1):
+        for level in range(self.priorities.priority_max + 1):
             if has_level(lost, level) and self.lowest.get(level) is page:
                 self._list_next(level, place)
         if left == 0:
             page.listed = False
             del self.items[place]
             if page.stored is not None:
-                self.queue.stored.unpin(page.stored)
+                self.stored.unpin(page.stored)
 
     def _list_next(self, level: i64, place: i64) -> None:
         """Find the first page from `place` on that holds a level."""
@@ -476,7 +443,7 @@ class PriorityPages(Pages):
     # -- all --------------------------------------------------------------------------------------
 
     def _decode(self, page: Page, data: bytes) -> list[Returned]:
-        """Return what waits in a page, to look at it; damage is left out, and told once."""
+        """Return what waits in a page, to look at it; damage is left out, and reported once."""
         assert isinstance(page, PriorityPage)
         found: list[Returned] = []
         chunk = self._open(page, data)
@@ -490,20 +457,17 @@ class PriorityPages(Pages):
                     found.append(item)
                 else:
                     broken.append(int(chunk.sequence(index)))
-        self._tell_rows(page, chunk, broken)
+        self._report(page, chunk.data, broken)
         return found
 
     def let_go(self) -> None:
         """Forget what waits on the disk, page by page, in the journal too.
 
-        What is handed out, dies or is kept after its ack lies between, and stays.
+        What is handed out, being dead-lettered or retained lies between, and stays.
         """
         queue = self.queue
-        alive = [int(sequence) for sequence in queue.out]
-        if queue.retained is not None:
-            alive += [int(sequence) for sequence in queue.retained.messages]
         kept = RangeSet()
-        for sequence in sorted(alive):
+        for sequence in sorted(self.owner.out_sequences()):
             kept.add(sequence, sequence)
         for page in self.items:
             stored = page.stored
@@ -515,11 +479,11 @@ class PriorityPages(Pages):
             for first, last in gone.ranges():
                 if queue.recorded:
                     queue.turn.journal.ack(queue.queue_id, first, last)
-                queue.stored.gone.add(first, last)
+                self.stored.gone.add(first, last)
             # What else was handed out is in memory alone, and not counted any more.
             left = kept.count(page.first, page.last)
-            queue.stored.forget_count(stored, stored.live - left)
-            queue.stored.unpin(stored)
+            self.stored.forget_count(stored, stored.live - left)
+            self.stored.unpin(stored)
 
     def clear(self) -> None:
         """Drop all."""
@@ -529,7 +493,7 @@ class PriorityPages(Pages):
     def restore(self, restored: list[Page], counts: dict[i64, i64]) -> None:
         """Start with pages on the disk, in the order of the sequences."""
         super().restore(restored, counts)
-        ready = self.ready
+        ready = self.priorities
         for page in restored:
             assert isinstance(page, PriorityPage)
             self._list(page)
@@ -539,11 +503,11 @@ class PriorityPages(Pages):
         ready.begin_tail()
 
 
-def make_pages(queue: ClassicQueue) -> Pages:
-    """Return the pages of a queue that has none yet."""
-    if isinstance(queue.ready, PriorityReady):
-        return PriorityPages(queue)
-    return Pages(queue)
+def make_pages(queue: Queue, ready: Ready, stored: StoredChunks, owner: BacklogOwner) -> Pages:
+    """Return pages for a queue that has none yet."""
+    if isinstance(ready, PriorityReady):
+        return PriorityPages(queue, ready, stored, owner)
+    return Pages(queue, ready, stored, owner)
 
 
 def restored_page(pages: Pages, ref: ChunkRef) -> Page:

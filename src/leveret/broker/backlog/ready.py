@@ -4,35 +4,32 @@ New ones lie in a window; those that came back or were recovered are read by the
 before newer ones.  Once the queue is deep, the window is its tail, and before it come the pages
 (`pages.py`).  `priorities.py` has the variant with priorities.
 
-Invariants: a sequence is given once and grows; `first` and `take` agree.
+Invariants: a sequence is given once and grows; `first` and `take` agree; `size` and `bodies` are
+those of what waits.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from mypy_extensions import i64
 
-from leveret.broker.backlog.source import NOTHING, Returned, Returns, Window, sequence_of, window_of
+from leveret.broker.backlog.in_memory import InMemory
+from leveret.broker.backlog.pages import Pages
+from leveret.broker.backlog.source import NOTHING, Returned, Returns, sequence_of, window_of
 from leveret.message import Message
 
-if TYPE_CHECKING:
-    from leveret.broker.backlog.pages import Pages
 
-
-class Ready:
+class Ready(InMemory):
     """What waits, oldest first."""
 
     def __init__(self) -> None:
-        self.window = Window(1)
-        self.returns = Returns()
-        #: What lies before the window, once the queue is deep.
+        super().__init__()
+        #: What lies before the window, or by priority on the disk, once the queue is deep.
         self.pages: Pages | None = None
-        #: How often the message taken last had been handed out before.
-        self.taken_count: i64 = 0
 
     def append(self, message: Message) -> i64:
         """Put `message` at the tail; return its sequence."""
+        self.size += message.size
+        self.bodies += len(message.body)
         return self.window.append(message)
 
     def next_sequence(self) -> i64:
@@ -52,6 +49,11 @@ class Ready:
         pages = self.pages
         return self.count() - (pages.away_count if pages is not None else 0)
 
+    def memory_bytes(self) -> i64:
+        """Return the bytes of the messages that wait in memory."""
+        pages = self.pages
+        return self.size - (pages.away_bytes if pages is not None else 0)
+
     def page_count(self) -> i64:
         """Return how many pages there are."""
         pages = self.pages
@@ -65,7 +67,7 @@ class Ready:
         pages = self.pages
         if pages is not None and pages.active:
             return pages.first(False)
-        return self._first_in_memory()
+        return self.first_in_memory()
 
     def first_at_once(self) -> i64:
         """Return the sequence of the message that is next, read from the disk if it lies there."""
@@ -74,29 +76,37 @@ class Ready:
             return pages.first(True)
         return self.first()
 
-    def _first_in_memory(self) -> i64:
-        fresh = self.window.first()
-        returned = self.returns.first()
-        if returned == NOTHING:
-            return fresh
-        return returned if fresh == NOTHING or returned < fresh else fresh
-
     def take(self, sequence: i64) -> Message:
         """Return the message that `first` named and move on; sets `taken_count`."""
         returns = self.returns
         if returns.first() == sequence:
             message = returns.take()
             self.taken_count = returns.taken_count
-            return message
-        self.taken_count = 0
-        pages = self.pages
-        if pages is not None and pages.active:
-            return pages.front.take()
-        return self.window.take()
+        else:
+            self.taken_count = 0
+            pages = self.pages
+            if pages is not None and pages.active:
+                message = pages.front.take()
+            else:
+                message = self.window.take()
+        self.size -= message.size
+        self.bodies -= len(message.body)
+        return message
 
     def put(self, returned: Returned) -> None:
         """Take a message back at its old place."""
+        self._count(returned.message)
         self.returns.put(returned)
+
+    def _count(self, message: Message) -> None:
+        """Count a message as one that waits."""
+        self.size += message.size
+        self.bodies += len(message.body)
+
+    def _count_off(self, message: Message) -> None:
+        """Count a message as one that waits no more."""
+        self.size -= message.size
+        self.bodies -= len(message.body)
 
     def has(self, sequence: i64) -> bool:
         """Tell whether a message with this sequence waits."""
@@ -131,12 +141,16 @@ class Ready:
 
     def remove(self, sequence: i64) -> Returned | None:
         """Take a message out wherever it is; None where it does not wait."""
+        returned: Returned | None
         if self.window.has(sequence):
-            return Returned(sequence, self.window.remove(sequence), 0)
-        returned = self.returns.remove(sequence)
+            returned = Returned(sequence, self.window.remove(sequence), 0)
+        else:
+            returned = self.returns.remove(sequence)
         pages = self.pages
         if returned is None and pages is not None:
             returned = pages.remove(sequence)
+        if returned is not None:
+            self._count_off(returned.message)
         return returned
 
     def waiting(self) -> list[Returned]:
@@ -152,6 +166,8 @@ class Ready:
 
     def clear(self) -> None:
         """Drop all; sequences go on."""
+        self.size = 0
+        self.bodies = 0
         self.returns = Returns()
         self.window.restart(self.window.next_sequence)
         if self.pages is not None:
@@ -162,6 +178,8 @@ class Ready:
 
         Pages are there before.
         """
+        for item in returned:
+            self._count(item.message)
         pages = self.pages
         if pages is not None and pages.active:
             returned = pages.fill_front(returned)

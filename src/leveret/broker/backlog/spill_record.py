@@ -9,22 +9,23 @@ Invariant: what it says follows from groups before its own.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
-from leveret.broker.backlog.stored import StoredChunk
+from leveret.broker.backlog.stored import StoredChunk, StoredChunks
+from leveret.broker.queue.queue import Queue
 from leveret.store.journal.journal import Journal, LateRecord
 from leveret.store.segments.segments import ChunkRef
-
-if TYPE_CHECKING:
-    from leveret.broker.classic.classic import ClassicQueue
 
 
 @final
 class SpillRecord(LateRecord):
     """The record of one chunk that is written and synced."""
 
-    def __init__(self, queue: ClassicQueue, stored: StoredChunk, ref: ChunkRef) -> None:
+    def __init__(
+        self, queue: Queue, chunks: StoredChunks, stored: StoredChunk, ref: ChunkRef
+    ) -> None:
         self.queue: Final = queue
+        self.chunks: Final = chunks
         self.stored: Final = stored
         self.ref: Final = ref
 
@@ -33,5 +34,5 @@ class SpillRecord(LateRecord):
         queue = self.queue
         if queue.deleted or not self.stored.kept:
             return
-        gone = queue.stored.gone.within(self.ref.first, self.ref.last)
+        gone = self.chunks.gone.within(self.ref.first, self.ref.last)
         journal.spill(queue.queue_id, self.ref, gone)

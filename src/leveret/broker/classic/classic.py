@@ -15,7 +15,9 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from leveret.broker.backlog.owner import BacklogOwner
 from leveret.broker.backlog.page import Page
+from leveret.broker.backlog.pages import Pages
 from leveret.broker.backlog.priorities import PriorityReady
 from leveret.broker.backlog.priority_pages import make_pages
 from leveret.broker.backlog.ready import Ready
@@ -23,7 +25,6 @@ from leveret.broker.backlog.source import NOTHING, Returned, sequence_of
 from leveret.broker.classic.chunked import ChunkedQueue
 from leveret.broker.classic.dead_letter import NEVER_TAKEN, DeadLetter
 from leveret.broker.classic.expiry import Expiry
-from leveret.broker.classic.refill import refill
 from leveret.broker.classic.retained import KEPT, Retained, retention_of
 from leveret.broker.classic.retries import Retries
 from leveret.broker.classic.staging_role import StagingRole
@@ -68,9 +69,6 @@ class ClassicQueue(ChunkedQueue):
         self.ready: Ready = PriorityReady(level) if level > 0 else Ready()
         #: Messages with lower sequences may have been handed out before an unclean stop.
         self.redelivered_below: i64 = 0
-        self.bytes_ready: i64 = 0
-        #: Of the bodies among them, which `x-max-length-bytes` bounds.
-        self.bodies_ready: i64 = 0
         #: True where what waits is bounded, may expire, or has to shrink: see `_tidy`.
         self.special = False
         #: True while more waits than a limit that came later allows.
@@ -130,8 +128,6 @@ class ClassicQueue(ChunkedQueue):
         """Put `message` at the tail; return its sequence."""
         self.published += 1
         size = message.size
-        self.bytes_ready += size
-        self.bodies_ready += len(message.body)
         turn = self.turn
         turn.held_bytes += size
         turn.held_messages += 1
@@ -149,10 +145,26 @@ class ClassicQueue(ChunkedQueue):
     def _bound_window(self) -> None:
         """Keep what waits in memory within the window."""
         if self.turn.window_bytes >= 0:
-            pages = self.ready.pages
-            if pages is None:
-                pages = self.ready.pages = make_pages(self)
-            pages.bound()
+            self._pages().bound()
+
+    def _pages(self) -> Pages:
+        """Return the pages of what waits, made where there are none yet."""
+        pages = self.ready.pages
+        if pages is None:
+            pages = self.ready.pages = self.new_pages()
+        return pages
+
+    def new_pages(self) -> Pages:
+        """Return pages that hold nothing yet, for what waits here."""
+        return make_pages(self, self.ready, self.stored, ClassicOwner(self))
+
+    def evict(self) -> None:
+        """Let what waits in memory go to the disk, unless some of it came back.
+
+        What came back may belong between what is in the front, which no page could tell.
+        """
+        if self.settings.priority_max <= 0 and self.ready.returns.count() == 0:
+            self._pages().evict()
 
     def settle_pages(self) -> None:
         """Write the tail of a deep queue, so that a checkpoint finds it in chunks."""
@@ -165,7 +177,7 @@ class ClassicQueue(ChunkedQueue):
 
     def ready_bytes(self) -> i64:
         """Return the bytes of the messages that wait."""
-        return self.bytes_ready
+        return self.ready.size
 
     def retry_count(self) -> i64:
         """Return how many messages came back and wait for their next try."""
@@ -197,8 +209,6 @@ class ClassicQueue(ChunkedQueue):
         self.taken_count = count
         if (sequence & self.turn.event_mask) == 0:
             self.tell(DELIVERED, sequence, message, count)
-        self.bytes_ready -= message.size
-        self.bodies_ready -= len(message.body)
         return message
 
     # -- expiry and limits ------------------------------------------------------------------------
@@ -240,8 +250,6 @@ class ClassicQueue(ChunkedQueue):
         returned = self.ready.remove(sequence)
         if returned is None:
             return False
-        self.bytes_ready -= returned.message.size
-        self.bodies_ready -= len(returned.message.body)
         self._die(sequence, returned.message, returned.count, reason)
         return True
 
@@ -249,7 +257,7 @@ class ClassicQueue(ChunkedQueue):
         """Tell whether more waits than the limits allow."""
         settings = self.settings
         return (0 <= settings.length_max < self.ready.count()) or (
-            0 <= settings.bytes_max < self.bodies_ready
+            0 <= settings.bytes_max < self.ready.bodies
         )
 
     def make_room(self) -> None:
@@ -278,7 +286,7 @@ class ClassicQueue(ChunkedQueue):
             return False
         settings = self.settings
         return (0 <= settings.length_max < self.ready.count() + 1) or (
-            0 <= settings.bytes_max < self.bodies_ready + len(message.body)
+            0 <= settings.bytes_max < self.ready.bodies + len(message.body)
         )
 
     def screen(self, message: Message) -> i64:
@@ -553,12 +561,11 @@ class ClassicQueue(ChunkedQueue):
 
     def _put_back(self, item: Returned) -> None:
         """Let a message wait again at its old place."""
-        message = item.message
-        self.bytes_ready += message.size
-        self.bodies_ready += len(message.body)
         self.ready.put(item)
         if self.special:
-            self.note_deadline(deadline_of(message, self.settings.message_ttl_ms), item.sequence)
+            self.note_deadline(
+                deadline_of(item.message, self.settings.message_ttl_ms), item.sequence
+            )
             if not self.rejects and self._over():
                 # Not before all that comes back with it is here: the first of all goes first.
                 self.shrinks = True
@@ -620,14 +627,8 @@ class ClassicQueue(ChunkedQueue):
     def _clear_ready(self) -> None:
         """Hold nothing of what waits any more; the journal is told apart."""
         turn = self.turn
-        turn.held_bytes -= self.bytes_ready
-        turn.held_messages -= self.ready.count()
-        pages = self.ready.pages
-        if pages is not None:
-            turn.held_bytes += pages.away_bytes
-            turn.held_messages += pages.away_count
-        self.bytes_ready = 0
-        self.bodies_ready = 0
+        turn.held_bytes -= self.ready.memory_bytes()
+        turn.held_messages -= self.ready.memory_count()
         self.ready.clear()
 
     def _let_go_of_ready(self) -> None:
@@ -708,8 +709,24 @@ class ClassicQueue(ChunkedQueue):
         return {"id": int(self.queue_id), "below": int(self.redelivered_below)}
 
     def restore(self, returned: list[Returned], next_sequence: i64, unclean: bool) -> None:
-        """Start with what the journal held, in the order of the sequences."""
-        refill(self, returned, next_sequence)
+        """Start with what the journal held, in the order of the sequences.
+
+        What waits on the disk is there before (`restore_pages`).
+        """
+        turn = self.turn
+        turn.held_messages += len(returned)
+        retained = [item for item in returned if item.count == KEPT]
+        if retained:
+            returned = [item for item in returned if item.count != KEPT]
+            if self.retained is None:
+                self.retained = Retained(self)
+                self.retained.bytes_max = 0
+            self.retained.restore(retained)
+        self.ready.fill(returned, next_sequence)
+        ttl = self.settings.message_ttl_ms
+        for item in returned:
+            turn.held_bytes += item.message.size
+            self.note_deadline(deadline_of(item.message, ttl), item.sequence)
         if unclean:
             self.redelivered_below = next_sequence
         self.shrinks = self.bounded and self._over()
@@ -722,11 +739,53 @@ class ClassicQueue(ChunkedQueue):
             self.retries = Retries(self)
             self.retries.restore(times)
 
-    def restore_pages(self, restored: list[Page], counts: dict[i64, i64]) -> None:
+    def restore_pages(self, pages: Pages, restored: list[Page], counts: dict[i64, i64]) -> None:
         """Add what waits on the disk since before the start; `restore` comes after it."""
-        if not restored:
-            return
-        self.ready.pages = restored[0].pages
-        restored[0].pages.restore(restored, counts)
+        self.ready.pages = pages
+        pages.restore(restored, counts)
         self.shrinks = self.bounded and self._over()
         self.mark()
+
+
+@final
+class ClassicOwner(BacklogOwner):
+    """What the pages of a classic queue ask of it."""
+
+    def __init__(self, queue: ClassicQueue) -> None:
+        self.queue: Final = queue
+
+    def expires(self) -> bool:
+        """Tell whether messages may have to leave before a consumer takes them."""
+        return self.queue.special
+
+    def note_deadline(self, deadline_ms: i64, sequence: i64) -> None:
+        """Have a message expire, or (sequence below 0) a page be read in which one does."""
+        self.queue.note_deadline(deadline_ms, sequence)
+
+    def arrived(self) -> None:
+        """Let what is due in a page that came expire, and the rest be handed out."""
+        queue = self.queue
+        if queue.expiry is not None:
+            queue.expiry.arm()
+        queue.mark()
+
+    def is_out(self, sequence: i64) -> bool:
+        """Tell whether a message left its place and has to survive until it is gone."""
+        out = self.queue.out
+        return bool(out) and sequence in out
+
+    def out_from(self, start: i64) -> list[Returned]:
+        """Return the messages from `start` on that do not wait and have to survive."""
+        queue = self.queue
+        rows = [item for item in queue.out.values() if item.sequence >= start]
+        if queue.retained is not None and queue.recorded:
+            rows += [item for item in queue.retained.persistent() if item.sequence >= start]
+        return rows
+
+    def out_sequences(self) -> list[int]:
+        """Return the sequences of all messages that do not wait and are not gone."""
+        queue = self.queue
+        sequences = [int(sequence) for sequence in queue.out]
+        if queue.retained is not None:
+            sequences += [int(sequence) for sequence in queue.retained.messages]
+        return sequences

@@ -76,8 +76,6 @@ class Retries(Timed):
             return False
         queue = self.queue
         message = queue.ready.take(sequence)
-        queue.bytes_ready -= message.size
-        queue.bodies_ready -= len(message.body)
         self._park(Returned(sequence, message, max(queue.ready.taken_count, 1)))
         return True
 

@@ -14,15 +14,9 @@ from typing import TYPE_CHECKING, final
 
 from mypy_extensions import i64
 
-from leveret.broker.backlog.page import Page
-from leveret.broker.backlog.pages import Pages
-from leveret.broker.backlog.source import TAKEN, Returned, Window
-from leveret.broker.backlog.stored import StoredChunk
 from leveret.broker.classic.classic import ClassicQueue
 from leveret.broker.core.turn import Turn
-from leveret.chunk import ROW_BYTES
 from leveret.limits import (
-    CHUNK_RECORDS_MAX,
     EVICT_QUEUES,
     QUEUE_WINDOW_BYTES_LEAST,
     SPILL_BATCH_BYTES,
@@ -85,92 +79,11 @@ class Eviction:
                 self._queues = None
                 self._asked_at = held
                 return
-            evict(queue)
+            queue.evict()
             asked += 1
 
     def _all(self) -> Iterator[ClassicQueue]:
         for vhost in list(self.vhosts.values()):
             for queue in list(vhost.queues.by_name.values()):
-                if isinstance(queue, ClassicQueue) and queue.bytes_ready > 0:
+                if isinstance(queue, ClassicQueue) and queue.ready_bytes() > 0:
                     yield queue
-
-
-def evict(queue: ClassicQueue) -> None:
-    """Let what waits in a queue's memory go to the disk, but for what came back."""
-    if queue.settings.priority_max > 0 or queue.ready.returns.count() > 0:
-        # What came back may belong between what is in the front, which no page could tell.
-        return
-    pages = queue.ready.pages
-    if pages is None:
-        pages = Pages(queue)
-        queue.ready.pages = pages
-    if not pages.active:
-        pages.begin()
-    pages.settle()
-    front = pages.front
-    cut = _cut_front(pages, front)
-    pages.front = Window(front.next_sequence)
-    pages.items[pages.head : pages.head] = cut
-    for page in pages.items[pages.head :]:
-        page.far = True
-        stored = page.stored
-        if stored is not None and stored.written:
-            pages.unload(page)
-
-
-def _cut_front(pages: Pages, front: Window) -> list[Page]:
-    """Return what waits in the front as pages; what no chunk has is written to new ones."""
-    stored_chunks = pages.queue.stored
-    page_bytes = pages.queue.turn.page_bytes
-    cut: list[Page] = []
-    begin: i64 = front.head
-    end: i64 = front.head
-    size: i64 = 0
-    items = front.items
-    first: i64 = front.head_sequence - front.head
-    stored = stored_chunks.find(front.head_sequence)
-    while end < len(items):
-        size += items[end].size + ROW_BYTES
-        end += 1
-        following = stored_chunks.find(first + end) if end < len(items) else None
-        full = size >= page_bytes or end - begin >= CHUNK_RECORDS_MAX
-        full = full or pages.dies_at(front, end)
-        if end == len(items) or following is not stored or (full and stored is None):
-            page = _front_page(pages, front, begin, end, stored)
-            if page is not None:
-                cut.append(page)
-            stored = following
-            begin = end
-            size = 0
-    return cut
-
-
-def _front_page(
-    pages: Pages, front: Window, begin: i64, end: i64, stored: StoredChunk | None
-) -> Page | None:
-    """Return a part of the front as a page, or None if nothing in it waits."""
-    if stored is not None and not stored.whole:
-        _return_transient(pages, front, begin, end)
-    page = pages.slice(front, begin, end)
-    if page.waiting == 0:
-        return None
-    if stored is None:
-        pages.spill(page)
-    else:
-        page.stored = stored
-        page.restored = stored.restored
-        page.min_expiry = stored.ref.min_expiry
-        page.min_timestamp = stored.ref.min_timestamp
-    pages.count += page.waiting
-    return page
-
-
-def _return_transient(pages: Pages, front: Window, begin: i64, end: i64) -> None:
-    """Keep in memory what the chunk of a checkpoint has not, for it does not survive."""
-    first: i64 = front.head_sequence - front.head
-    while begin < end:
-        message = front.items[begin]
-        if message is not TAKEN and not message.persistent:
-            front.items[begin] = TAKEN
-            pages.queue.ready.returns.put(Returned(first + begin, message, 0))
-        begin += 1

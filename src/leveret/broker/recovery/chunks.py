@@ -4,29 +4,28 @@ A chunk is read at the start only where something has to be known of it that its
 say: which of its messages are gone, when some are; the levels of a priority queue; and what a queue
 keeps in memory in any case.
 
-Invariant: what is damaged is told to the quarantine, and costs what cannot be read.
+Invariant: what is damaged is reported to the quarantine, and costs what cannot be read.
 """
 
 from __future__ import annotations
 
 from mypy_extensions import i64
 
+from leveret.broker.backlog.damage import open_chunk, report_messages
 from leveret.broker.backlog.page import Page
 from leveret.broker.backlog.priority_pages import (
     PriorityPage,
     PriorityPages,
     level_bit,
-    make_pages,
     restored_page,
 )
 from leveret.broker.backlog.source import Returned
 from leveret.broker.classic.chunked import ChunkedQueue
 from leveret.broker.classic.classic import ClassicQueue
 from leveret.broker.classic.retained import KEPT
-from leveret.broker.core.turn import Damaged
-from leveret.chunk import Chunk, ChunkDamaged
+from leveret.chunk import Chunk
 from leveret.store.records.ranges import RangeSet
-from leveret.store.segments.segments import ChunkRef, check_chunk
+from leveret.store.segments.segments import ChunkRef
 
 
 def restore_chunks(
@@ -35,9 +34,9 @@ def restore_chunks(
     gone: RangeSet,
     messages: dict[i64, Returned],
     counts: dict[i64, i64],
-) -> list[Page]:
-    """Give a queue its chunks; return the pages, and add to `messages` what must be in memory."""
-    pages = make_pages(queue) if isinstance(queue, ClassicQueue) else None
+) -> None:
+    """Give a queue its chunks and pages, and add to `messages` what must be in memory."""
+    pages = queue.new_pages() if isinstance(queue, ClassicQueue) else None
     by_level = isinstance(pages, PriorityPages)
     restored: list[Page] = []
     for ref in sorted(chunks, key=_first):
@@ -54,7 +53,7 @@ def restore_chunks(
             page.size = ref.persistent_bytes
             page.bodies = ref.persistent_bodies
         else:
-            chunk = _read(queue, ref)
+            chunk = open_chunk(queue, ref, queue.turn.reader.read(ref), ref.persistent, True)
             if chunk is None:
                 continue
             if page is None:
@@ -66,7 +65,8 @@ def restore_chunks(
             page.stored.restored = True
             _forget(queue, ref, gone)
             restored.append(page)
-    return restored
+    if restored and pages is not None and isinstance(queue, ClassicQueue):
+        queue.restore_pages(pages, restored, counts)
 
 
 def _first(ref: ChunkRef) -> int:
@@ -83,17 +83,6 @@ def _in_memory(ref: ChunkRef, counts: dict[i64, i64]) -> bool:
     return False
 
 
-def _read(queue: ChunkedQueue, ref: ChunkRef) -> Chunk | None:
-    """Return a chunk; None where it is damaged, which is noted."""
-    data = queue.turn.reader.read(ref)
-    try:
-        return check_chunk(data, ref, queue.queue_id)
-    except ChunkDamaged as damage:
-        what = f"queue '{queue.name}': the chunk {ref.first}-{ref.last}: {damage}"
-        queue.turn.damaged.append(Damaged(ref, data, what, ref.persistent))
-        return None
-
-
 def _take(
     queue: ChunkedQueue,
     ref: ChunkRef,
@@ -105,8 +94,7 @@ def _take(
     """Take a chunk's live messages into memory."""
     broken = set(chunk.damaged())
     if broken:
-        what = f"queue '{queue.name}': the messages {sorted(broken)[:20]} do not check"
-        queue.turn.damaged.append(Damaged(ref, chunk.data, what, len(broken)))
+        report_messages(queue, ref, chunk.data, sorted(broken))
     live: i64 = 0
     for index in range(chunk.count):
         sequence = chunk.sequence(index)

@@ -16,7 +16,6 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from leveret.broker.backlog.page import Page
 from leveret.broker.backlog.source import Returned
 from leveret.broker.classic.chunked import ChunkedQueue
 from leveret.broker.classic.classic import ClassicQueue
@@ -523,9 +522,8 @@ class Restore(Replay):
         queue.publishers = self.publishers.pop(restored.queue_id, None)
         if queue.publishers is not None:
             queue.publishers.restored()
-        pages: list[Page] = []
         if isinstance(queue, ChunkedQueue):
-            pages = restore_chunks(
+            restore_chunks(
                 queue, restored.chunks, restored.dead, restored.messages, restored.counts
             )
         messages = [restored.messages[sequence] for sequence in sorted(restored.messages)]
@@ -539,8 +537,6 @@ class Restore(Replay):
             if not queue.stream_id or restored.queue_id in self.unsure:
                 self._identify(queue)
         elif isinstance(queue, ChunkedQueue):
-            if isinstance(queue, ClassicQueue):
-                queue.restore_pages(pages, restored.counts)
             queue.restore(messages, max(restored.next_sequence, 1), unclean)
             if isinstance(queue, ClassicQueue):
                 self.restored += queue.ready_count() - len(messages)

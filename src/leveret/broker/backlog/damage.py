@@ -1,0 +1,35 @@
+"""How a stored chunk of a queue is opened, and what is reported of one that is damaged.
+
+It is not the reading of bytes, and not what damage costs the queue: that is its pages' matter.
+"""
+
+from __future__ import annotations
+
+from mypy_extensions import i64
+
+from leveret.broker.core.turn import Damaged
+from leveret.broker.queue.queue import Queue
+from leveret.chunk import Chunk, ChunkDamaged
+from leveret.store.segments.segments import ChunkRef, check_chunk
+
+
+def open_chunk(
+    queue: Queue, ref: ChunkRef, data: bytes, records: i64, report: bool
+) -> Chunk | None:
+    """Return a stored chunk of a queue; None where its bytes do not check.
+
+    Such a chunk costs `records` messages, which is reported where `report` asks for it.
+    """
+    try:
+        return check_chunk(data, ref, queue.queue_id)
+    except ChunkDamaged as damage:
+        if report:
+            what = f"queue '{queue.name}': the chunk {ref.first}-{ref.last}: {damage}"
+            queue.turn.damaged.append(Damaged(ref, data, what, records))
+        return None
+
+
+def report_messages(queue: Queue, ref: ChunkRef, data: bytes, sequences: list[int]) -> None:
+    """Report the messages of a chunk that do not check, though the chunk does."""
+    what = f"queue '{queue.name}': the messages {sequences[:20]} do not check"
+    queue.turn.damaged.append(Damaged(ref, data, what, len(sequences)))
