@@ -37,14 +37,16 @@ class ChunkedQueue(Queue):
         super().__init__(turn, queue_id, name, durable, exclusive, auto_delete, arguments)
         self.stored = StoredChunks(turn.spill)
 
-    def tell(self, event: str, sequence: i64, message: Message | None, count: i64 = 0) -> None:
+    def note_event(
+        self, event: str, sequence: i64, message: Message | None, count: i64 = 0
+    ) -> None:
         """Note an event of a message that is followed, or of the queue; see `events.py`."""
         events = self.turn.events
         if events is not None and not self.hidden:
             events.queue_event(event, self, sequence, message, "", count)
 
-    def tell_death(self, sequence: i64, message: Message, reason: str, count: i64) -> None:
-        """Note that a message that is followed dies."""
+    def note_death(self, sequence: i64, message: Message, reason: str, count: i64) -> None:
+        """Note that a message that is followed is dead-lettered or dropped."""
         events = self.turn.events
         if events is not None and not self.hidden:
             event = EXPIRED if reason == EXPIRED else DROPPED
@@ -52,8 +54,8 @@ class ChunkedQueue(Queue):
                 event = DEAD_LETTERED
             events.queue_event(event, self, sequence, message, reason, count)
 
-    def tell_drop(self, sequence: i64, message: Message, reason: str, count: i64) -> None:
-        """Note that copies of a message that is followed are not made when it dies."""
+    def note_dropped_copies(self, sequence: i64, message: Message, reason: str, count: i64) -> None:
+        """Note that copies of a message that is followed are not made when it is dead-lettered."""
         events = self.turn.events
         if events is not None and not self.hidden:
             events.queue_event(LETTERS_DROPPED, self, sequence, message, reason, count)
@@ -85,8 +87,12 @@ class ChunkedQueue(Queue):
         """Tell whether a message that `live` named is there still."""
         raise RuntimeError("a chunked queue knows its messages")
 
-    def buried(self, sequence: i64, message: Message, recorded: bool) -> None:
-        """Forget a message that was moved; `recorded` tells that the journal knows it left."""
+    def let_go(self, sequence: i64, message: Message) -> None:
+        """Forget a message for good, here and in the journal."""
+        raise RuntimeError("a chunked queue lets go of its messages")
+
+    def moved(self, sequence: i64, message: Message, recorded: bool) -> None:
+        """Forget a message that was moved on; `recorded` tells that the journal knows it left."""
         raise RuntimeError("a chunked queue lets go of its messages")
 
     def restore(self, returned: list[Returned], next_sequence: i64, unclean: bool) -> None:

@@ -6,7 +6,8 @@ is in the journal as well.
 What a queue is asked for beyond that (TTLs, limits, dead letters) comes by its settings and costs a
 queue without them one test.
 
-Invariant: a message is in one of three places: `ready`, handed out, or dying (`dead_letter`).
+Invariant: a message is in one of three places: `ready`, handed out, or on its way
+to the dead-letter exchange (`dead_letter.py`).
 """
 
 from __future__ import annotations
@@ -18,13 +19,11 @@ from mypy_extensions import i64
 from leveret.broker.backlog.owner import BacklogOwner
 from leveret.broker.backlog.page import Page
 from leveret.broker.backlog.pages import Pages
-from leveret.broker.backlog.priorities import PriorityReady
 from leveret.broker.backlog.priority_pages import make_pages
-from leveret.broker.backlog.ready import Ready
 from leveret.broker.backlog.source import NOTHING, Returned, sequence_of
-from leveret.broker.classic.chunked import ChunkedQueue
 from leveret.broker.classic.dead_letter import NEVER_TAKEN, DeadLetter
 from leveret.broker.classic.expiry import Expiry
+from leveret.broker.classic.ready_queue import ReadyQueue
 from leveret.broker.classic.retained import KEPT, Retained, retention_of
 from leveret.broker.classic.retries import Retries
 from leveret.broker.classic.staging_role import StagingRole
@@ -48,7 +47,7 @@ PERHAPS: Final = -1
 
 
 @final
-class ClassicQueue(ChunkedQueue):
+class ClassicQueue(ReadyQueue):
     """A queue whose messages are consumed."""
 
     def __init__(
@@ -65,14 +64,12 @@ class ClassicQueue(ChunkedQueue):
         if arguments.get("x-single-active-consumer") is True:
             self.single_active = True
             self.turns = SingleActive(self.consumers)
-        level = self.settings.priority_max
-        self.ready: Ready = PriorityReady(level) if level > 0 else Ready()
         #: Messages with lower sequences may have been handed out before an unclean stop.
         self.redelivered_below: i64 = 0
         #: True where what waits is bounded, may expire, or has to shrink: see `_tidy`.
         self.special = False
         #: True while more waits than a limit that came later allows.
-        self.shrinks = False
+        self.is_over_limit = False
         self.expiry: Expiry | None = None
         #: True where what has no room is refused.
         self.rejects = False
@@ -84,8 +81,6 @@ class ClassicQueue(ChunkedQueue):
         self.retries: Retries | None = None
         #: What makes it a staging queue, if it is one.
         self.staging: StagingRole | None = None
-        #: Persistent messages that are handed out and not acked, by their sequences.
-        self.out: dict[i64, Returned] = {}
         #: Of the message taken last (by `get`), and how often it had been handed out before.
         self.taken_sequence: i64 = 0
         self.taken_count: i64 = 0
@@ -107,7 +102,7 @@ class ClassicQueue(ChunkedQueue):
         deduplicates = self.deduplication is not None or self.queued_keys is not None
         self.screens = self.rejects or deduplicates or self.staging is not None
         self.adds_headers = settings.delivery_limit >= 0
-        self.shrinks = bounded and not self.rejects and self._over()
+        self.is_over_limit = bounded and not self.rejects and self._over()
         self.retained = retention_of(self, self.retained)
         if self.expiry is not None or settings.message_ttl_ms >= 0:
             if self.expiry is None:
@@ -115,7 +110,7 @@ class ClassicQueue(ChunkedQueue):
             self.expiry.rebuild()
         self.bounded = bounded and not self.rejects
         self.special = self.bounded or self.expiry is not None
-        if self.shrinks:
+        if self.is_over_limit:
             self.mark()
 
     def make_staging(self, role: StagingRole) -> None:
@@ -135,7 +130,7 @@ class ClassicQueue(ChunkedQueue):
             self.mark()
         sequence = self.ready.append(message)
         if (sequence & turn.event_mask) == 0:
-            self.tell(ROUTED, sequence, message)
+            self.note_event(ROUTED, sequence, message)
         if (sequence & turn.window_mask) == 0 or size >= BODY_APART_BYTES:
             self._bound_window()
         if self.special or message.properties[0] & EXPIRATION_FLAG:
@@ -208,7 +203,7 @@ class ClassicQueue(ChunkedQueue):
             count = PERHAPS
         self.taken_count = count
         if (sequence & self.turn.event_mask) == 0:
-            self.tell(DELIVERED, sequence, message, count)
+            self.note_event(DELIVERED, sequence, message, count)
         return message
 
     # -- expiry and limits ------------------------------------------------------------------------
@@ -232,7 +227,7 @@ class ClassicQueue(ChunkedQueue):
         limit = min(limit, self._may_expire())
         while expired < limit and expiry.heap and expiry.heap[0][0] <= now_ms:
             sequence = expiry.pop()
-            if sequence != NOTHING and self.let_die(sequence, EXPIRED):
+            if sequence != NOTHING and self.discard(sequence, EXPIRED):
                 expired += 1
             elif sequence == NOTHING and expiry.reads():
                 break
@@ -245,12 +240,12 @@ class ClassicQueue(ChunkedQueue):
             return self.turn.timed_steps
         return self.turn.may_expire()
 
-    def let_die(self, sequence: i64, reason: str) -> bool:
-        """Take a waiting message out of its place and let it die; False where it does not wait."""
+    def discard(self, sequence: i64, reason: str) -> bool:
+        """Take a waiting message out, to be dead-lettered or dropped; False where none waits."""
         returned = self.ready.remove(sequence)
         if returned is None:
             return False
-        self._die(sequence, returned.message, returned.count, reason)
+        self._discard(sequence, returned.message, returned.count, reason)
         return True
 
     def _over(self) -> bool:
@@ -277,7 +272,7 @@ class ClassicQueue(ChunkedQueue):
         """Drop up to `limit` messages beyond the limits from the head."""
         dropped: i64 = 0
         while dropped < limit and self._over():
-            self.let_die(self.ready.first_at_once(), MAXLEN)
+            self.discard(self.ready.first_at_once(), MAXLEN)
             dropped += 1
 
     def is_full(self, message: Message) -> bool:
@@ -344,14 +339,14 @@ class ClassicQueue(ChunkedQueue):
             self.expire(now_ms - 1, SLICE_MESSAGES)
             if expiry.heap and expiry.heap[0][0] < now_ms:
                 return False
-        if self.shrinks:
+        if self.is_over_limit:
             self._shrink()
-        return not self.shrinks
+        return not self.is_over_limit
 
     def _shrink(self) -> None:
         """Drop a slice of what is too much though nothing was published."""
         self._drop_head(SLICE_MESSAGES)
-        self.shrinks = self._over()
+        self.is_over_limit = self._over()
 
     # -- consuming --------------------------------------------------------------------------------
 
@@ -430,7 +425,7 @@ class ClassicQueue(ChunkedQueue):
         if self.special:
             # All of it: what is got here must not have expired.
             self.expire(self.turn.now_ms, self.ready.count())
-            while self.shrinks:
+            while self.is_over_limit:
                 self._shrink()
         sequence = self._first_to_get()
         if sequence == NOTHING:
@@ -466,7 +461,7 @@ class ClassicQueue(ChunkedQueue):
     def _finish(self, sequence: i64, message: Message) -> None:
         """Let go of a message that was acked, or keep it where the queue retains such."""
         if (sequence & self.turn.event_mask) == 0:
-            self.tell(ACKED, sequence, message)
+            self.note_event(ACKED, sequence, message)
         retained = self.retained
         if retained is None or not retained.wants(message):
             self.let_go(sequence, message)
@@ -492,7 +487,7 @@ class ClassicQueue(ChunkedQueue):
                 self.turn.journal.requeue(self.queue_id, item.sequence, item.count)
             if self.queued_keys is not None:
                 self.queued_keys.came_back(item.sequence, item.message)
-            self._put_back(item)
+            self.put_back(item)
         self.rewound += len(taken)
         return len(taken)
 
@@ -526,11 +521,11 @@ class ClassicQueue(ChunkedQueue):
             self.queued_keys.handed.discard(int(sequence))
 
     def reject(self, sequence: i64, message: Message, count: i64) -> None:
-        """Let a message die that its consumer does not want."""
+        """Dead-letter or drop a message that its consumer does not want."""
         if self.deleted:
             return
         self._take_back(sequence, message)
-        self._die(sequence, message, max(count, 0), REJECTED)
+        self._discard(sequence, message, max(count, 0), REJECTED)
 
     def requeue(self, sequence: i64, message: Message, count: i64, failed: bool = False) -> None:
         """Take a message back at its old place, unless it came back too often (behaviour 63)."""
@@ -540,27 +535,23 @@ class ClassicQueue(ChunkedQueue):
         count = max(count, 0)
         limit = self.settings.delivery_limit
         if 0 <= limit <= count:
-            self._die(sequence, message, count, DELIVERY_LIMIT)
+            self._discard(sequence, message, count, DELIVERY_LIMIT)
             return
         if self.recorded and message.persistent:
             self.turn.journal.requeue(self.queue_id, sequence, count + 1)
         if (sequence & self.turn.event_mask) == 0:
-            self.tell(REQUEUED, sequence, message, count + 1)
+            self.note_event(REQUEUED, sequence, message, count + 1)
         item = Returned(sequence, message, count + 1)
         delay_ms = self.settings.retry_delay_ms(count + 1, failed)
         if delay_ms == 0:
-            self._put_back(item)
+            self.put_back(item)
             return
         if self.retries is None:
             self.retries = Retries(self)
         self.retries.delay(item, delay_ms)
 
-    def retry(self, item: Returned) -> None:
-        """Let a message wait for a consumer again whose delay is over."""
-        self._put_back(item)
-
-    def _put_back(self, item: Returned) -> None:
-        """Let a message wait again at its old place."""
+    def put_back(self, item: Returned) -> None:
+        """Let a message that came back wait again at its old place."""
         self.ready.put(item)
         if self.special:
             self.note_deadline(
@@ -568,16 +559,16 @@ class ClassicQueue(ChunkedQueue):
             )
             if not self.rejects and self._over():
                 # Not before all that comes back with it is here: the first of all goes first.
-                self.shrinks = True
+                self.is_over_limit = True
         if not self.listed:
             self.mark()
 
-    # -- dying ------------------------------------------------------------------------------------
+    # -- dead letters -----------------------------------------------------------------------------
 
-    def _die(self, sequence: i64, message: Message, count: i64, reason: str) -> None:
+    def _discard(self, sequence: i64, message: Message, count: i64, reason: str) -> None:
         """Let go of a message that left its place, by way of the dead-letter exchange if any."""
         if (sequence & self.turn.event_mask) == 0:
-            self.tell_death(sequence, message, reason, count)
+            self.note_death(sequence, message, reason, count)
         if self.settings.dead_letter_exchange is None:
             self.let_go(sequence, message)
             return
@@ -588,8 +579,8 @@ class ClassicQueue(ChunkedQueue):
             self.out[sequence] = Returned(sequence, message, count)
         self.turn.dying.append(DeadLetter(self, sequence, message, reason))
 
-    def buried(self, sequence: i64, message: Message, recorded: bool) -> None:
-        """Forget a message that died; `recorded` tells that the journal knows it left."""
+    def moved(self, sequence: i64, message: Message, recorded: bool) -> None:
+        """Forget a message that was moved on; `recorded` tells that the journal knows it left."""
         if sequence == NEVER_TAKEN:
             return
         self.out.pop(sequence, None)
@@ -608,7 +599,7 @@ class ClassicQueue(ChunkedQueue):
             self.staging.check_free()
         self.turn.changes += 1
         dropped = self.ready_count()
-        self.tell(PURGED, self.next_number(), None)
+        self.note_event(PURGED, self.next_number(), None)
         if self.queued_keys is not None:
             self._forget_keys_of_ready(self.queued_keys)
         self._let_go_of_ready()
@@ -654,7 +645,7 @@ class ClassicQueue(ChunkedQueue):
 
     def drop(self) -> None:
         """Let go of everything; the journal is told by the record of the delete."""
-        self.tell(DELETED, self.next_number(), None)
+        self.note_event(DELETED, self.next_number(), None)
         if self.staging is not None:
             self.staging.drop()
         self._clear_ready()
@@ -720,7 +711,7 @@ class ClassicQueue(ChunkedQueue):
             returned = [item for item in returned if item.count != KEPT]
             if self.retained is None:
                 self.retained = Retained(self)
-                self.retained.bytes_max = 0
+                self.retained.end()
             self.retained.restore(retained)
         self.ready.fill(returned, next_sequence)
         ttl = self.settings.message_ttl_ms
@@ -729,8 +720,8 @@ class ClassicQueue(ChunkedQueue):
             self.note_deadline(deadline_of(item.message, ttl), item.sequence)
         if unclean:
             self.redelivered_below = next_sequence
-        self.shrinks = self.bounded and self._over()
-        if self.shrinks:
+        self.is_over_limit = self.bounded and self._over()
+        if self.is_over_limit:
             self.mark()
 
     def restore_retries(self, times: dict[i64, i64]) -> None:
@@ -743,7 +734,7 @@ class ClassicQueue(ChunkedQueue):
         """Add what waits on the disk since before the start; `restore` comes after it."""
         self.ready.pages = pages
         pages.restore(restored, counts)
-        self.shrinks = self.bounded and self._over()
+        self.is_over_limit = self.bounded and self._over()
         self.mark()
 
 

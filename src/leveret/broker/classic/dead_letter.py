@@ -1,14 +1,14 @@
 """Dead letters: messages that expired, were rejected, came back too often or had no room.
 
-What dies goes to its queue's dead-letter exchange, changed as RabbitMQ changes it: the headers
+Such a message goes to its queue's dead-letter exchange, changed as RabbitMQ changes it: the headers
 `x-death`, `x-first-death-*` and `x-last-death-*` say where it came from and why.  The hand-over is
 one record of the journal: after a crash a letter is in its old queue or in its new ones.
 
 Source: behaviours 68 to 72.  The `x-death` of a message that this broker did not dead-letter is
 the publisher's own: it is replaced and not read.
 
-Invariants: a letter is in no queue while it dies, but a checkpoint finds it in its queue's `out`;
-with the strategy `at-least-once` it dies until a queue took it.
+Invariants: a letter is in no queue until the hand-over, but a checkpoint finds it in its queue's
+`out`; with the strategy `at-least-once` it stays there until a queue took it.
 
 What the broker does by itself (a message expires, or has no room) is bounded.  A message that a
 client published or rejected may become DEAD_LETTER_COPIES_MAX letters; each copy's address says how
@@ -19,10 +19,11 @@ queues that take a letter, after alternate exchanges, bindings between exchanges
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from mypy_extensions import i64
 
+from leveret.broker.classic.chunked import ChunkedQueue
 from leveret.broker.core.timers import Timed
 from leveret.broker.core.turn import Dying
 from leveret.broker.values.copies import blind_copies, carbon_copies
@@ -41,9 +42,6 @@ from leveret.wire.edit import edit_headers, without_property
 from leveret.wire.primitives import write_longstr, write_shortstr
 from leveret.wire.properties import EXPIRATION, property_expiration, property_headers
 from leveret.wire.tables import Timestamp, patch_length
-
-if TYPE_CHECKING:
-    from leveret.broker.classic.classic import ClassicQueue
 
 #: Entries of `x-death` that count as one step of work.
 _DEATHS_PER_STEP: Final = 4
@@ -180,7 +178,7 @@ def _is_cycle(queue: str, deaths: list[Death]) -> bool:
 class DeadLetter(Dying):
     """One message on its way from its queue to a dead-letter exchange."""
 
-    def __init__(self, queue: ClassicQueue, sequence: i64, message: Message, reason: str) -> None:
+    def __init__(self, queue: ChunkedQueue, sequence: i64, message: Message, reason: str) -> None:
         self.queue = queue
         self.sequence: i64 = sequence
         self.message = message
@@ -197,12 +195,12 @@ class DeadLetter(Dying):
         )
         if vhost is None or exchange is None or queue.deleted:
             if name is None or queue.deleted or not self._wait():
-                queue.buried(self.sequence, self.message, False)
+                queue.moved(self.sequence, self.message, False)
             return 1
         letters_left = self._letters_left()
         if letters_left == 0:
             self._drop(1, COPIES)
-            queue.buried(self.sequence, self.message, False)
+            queue.moved(self.sequence, self.message, False)
             return 1
         deaths, keys = self._history()
         properties = self._properties(deaths)
@@ -248,7 +246,7 @@ class DeadLetter(Dying):
         dropped.vhost = queue.vhost.name if queue.vhost is not None else ""
         dropped.queue = queue.name
         if (self.sequence & queue.turn.event_mask) == 0:
-            queue.tell_drop(self.sequence, self.message, reason, count)
+            queue.note_dropped_copies(self.sequence, self.message, reason, count)
 
     def letter_to(self, exchange: str) -> Message:
         """Return the message as it goes to an exchange that its queue's settings do not name."""

@@ -198,7 +198,11 @@ class DelayedMessages(ChunkedQueue):
             return queues[:most]
         return queues
 
-    def buried(self, sequence: i64, message: Message, recorded: bool) -> None:
+    def let_go(self, sequence: i64, message: Message) -> None:
+        """Forget a message for good, here and in the journal."""
+        self.moved(sequence, message, False)
+
+    def moved(self, sequence: i64, message: Message, recorded: bool) -> None:
         """Forget a message that left; `recorded` tells that the journal knows it."""
         del self.messages[sequence]
         self.bytes_held -= message.size
@@ -215,7 +219,7 @@ class DelayedMessages(ChunkedQueue):
         if message is None:
             return False
         self.turn.changes += 1
-        self.buried(sequence, message, False)
+        self.let_go(sequence, message)
         self._arm()
         return True
 
@@ -224,7 +228,7 @@ class DelayedMessages(ChunkedQueue):
         dropped = self.ready_count()
         self.turn.changes += 1
         for sequence, message in list(self.messages.items()):
-            self.buried(sequence, message, False)
+            self.let_go(sequence, message)
         self._arm()
         return dropped
 

@@ -5,7 +5,7 @@ lesser of the queue's TTL and its own.  So nothing about it is stored, and a req
 message expires when it would have (behaviours 49 and 66).
 
 A page on the disk is read when the first message in it is due; until it is there nothing else
-expires, so that what was due first dies first, and no more than a page is read at a time.
+expires, so that what was due first goes first, and no more than a page is read at a time.
 
 Invariants: the heap holds the deadline of every message that waits in memory and has one, and of
 each page on the disk the first; entries of messages that wait no more are passed by, and sorted out
@@ -15,19 +15,17 @@ when they are the most.
 from __future__ import annotations
 
 import heapq
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from mypy_extensions import i64
 
 from leveret.broker.backlog.source import NOTHING
+from leveret.broker.classic.ready_queue import ReadyQueue
 from leveret.broker.core.timers import Timed
 from leveret.broker.values.death_reasons import EXPIRED
 from leveret.broker.values.expiration import deadline_of
 from leveret.clock import NO_DEADLINE
 from leveret.limits import SLICE_MESSAGES
-
-if TYPE_CHECKING:
-    from leveret.broker.classic.classic import ClassicQueue
 
 #: Entries of the heap beyond twice what waits that are worth sorting out.
 _SORT_OUT_AT: Final = 1024
@@ -37,7 +35,7 @@ _SORT_OUT_AT: Final = 1024
 class Expiry(Timed):
     """The deadlines of a queue's messages."""
 
-    def __init__(self, queue: ClassicQueue) -> None:
+    def __init__(self, queue: ReadyQueue) -> None:
         super().__init__()
         self.queue = queue
         #: Deadlines, each with twice the sequence of a page's begin, or that of a message plus one.
@@ -102,7 +100,7 @@ class Expiry(Timed):
         return key >> 1 if key & 1 else NOTHING
 
     def first_alive(self) -> i64:
-        """Return the first sequence whose message has not expired; those before it die.
+        """Return the first sequence whose message has not expired; those before it do.
 
         What came from the disk only now may have been due for long.
         """
@@ -116,7 +114,7 @@ class Expiry(Timed):
             deadline = deadline_of(returned.message, ttl)
             if deadline == NO_DEADLINE or deadline > queue.turn.now_ms:
                 return sequence
-            queue.let_die(sequence, EXPIRED)
+            queue.discard(sequence, EXPIRED)
 
     def due(self, now_ms: i64) -> None:
         """Let a slice of what is due expire."""

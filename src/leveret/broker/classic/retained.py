@@ -15,20 +15,18 @@ each message kept has one entry in the heap of sequences.
 from __future__ import annotations
 
 import heapq
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from mypy_extensions import i64
 
 from leveret.broker.backlog.source import Returned
+from leveret.broker.classic.chunked import ChunkedQueue
 from leveret.broker.core.timers import Timed
 from leveret.broker.values.expiration import deadline_of
 from leveret.broker.values.queue_settings import UNSET
 from leveret.clock import NO_DEADLINE
 from leveret.limits import RETAINED_BYTES_MAX, RETAINED_OVERHEAD_BYTES, SLICE_MESSAGES
-
-if TYPE_CHECKING:
-    from leveret.broker.classic.classic import ClassicQueue
-    from leveret.message import Message
+from leveret.message import Message
 
 #: The delivery count that marks a message as acked and kept: the greatest that a record holds.
 KEPT: Final = 0x7FFF_FFFF
@@ -38,7 +36,7 @@ KEPT: Final = 0x7FFF_FFFF
 class Retained(Timed):
     """The acked messages that one queue keeps."""
 
-    def __init__(self, queue: ClassicQueue) -> None:
+    def __init__(self, queue: ChunkedQueue) -> None:
         super().__init__()
         self.queue = queue
         #: How long after its publish a message is kept; -1 is no limit.
@@ -54,6 +52,10 @@ class Retained(Timed):
         self.bytes_max = RETAINED_BYTES_MAX if bytes_max < 0 else bytes_max
         self._arm()
         self.trim()
+
+    def end(self) -> None:
+        """Keep nothing any more, and drop what is kept."""
+        self.configure(UNSET, 0)
 
     def wants(self, message: Message) -> bool:
         """Tell whether a message that is acked now is to be kept."""
@@ -165,7 +167,7 @@ def _cost(message: Message) -> i64:
     return message.size + RETAINED_OVERHEAD_BYTES
 
 
-def retention_of(queue: ClassicQueue, retained: Retained | None) -> Retained | None:
+def retention_of(queue: ChunkedQueue, retained: Retained | None) -> Retained | None:
     """Return what a queue retains by its settings; `retained` is what it had."""
     settings = queue.settings
     if settings.retains():
@@ -173,5 +175,5 @@ def retention_of(queue: ClassicQueue, retained: Retained | None) -> Retained | N
             retained = Retained(queue)
         retained.configure(settings.retain_acked_ms, settings.retain_acked_bytes)
     elif retained is not None:
-        retained.configure(UNSET, 0)
+        retained.end()
     return retained

@@ -18,24 +18,22 @@ that is parked or to be parked.
 from __future__ import annotations
 
 import heapq
-from typing import TYPE_CHECKING, final
+from typing import final
 
 from mypy_extensions import i64
 
 from leveret.broker.backlog.source import Returned
+from leveret.broker.classic.ready_queue import ReadyQueue
 from leveret.broker.core.timers import Timed
 from leveret.broker.values.expiration import deadline_of
 from leveret.clock import NO_DEADLINE
-
-if TYPE_CHECKING:
-    from leveret.broker.classic.classic import ClassicQueue
 
 
 @final
 class Retries(Timed):
     """The messages of one queue that wait for their next try."""
 
-    def __init__(self, queue: ClassicQueue) -> None:
+    def __init__(self, queue: ReadyQueue) -> None:
         super().__init__()
         self.queue = queue
         #: When each is due that waits here, or that is to wait once its turn comes.
@@ -97,7 +95,7 @@ class Retries(Timed):
             item = self._forget(sequence)
             if item is not None:
                 released += 1
-                self.queue.retry(item)
+                self.queue.put_back(item)
         self.queue.turn.timed_steps -= released
         self._arm()
 

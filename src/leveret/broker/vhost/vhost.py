@@ -245,7 +245,7 @@ class Vhost(VhostState):
                 journal.move(queue.queue_id, sequence, letter)
             else:
                 journal.publish(letter)
-        queue.buried(sequence, message, held and outcome & RECORDED != 0)
+        queue.moved(sequence, message, held and outcome & RECORDED != 0)
         if outcome & _BOUNDED:
             _make_room(queues)
         return outcome

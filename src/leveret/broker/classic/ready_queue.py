@@ -1,0 +1,46 @@
+"""A queue whose messages wait in `ready`, as far as its expiry and its retries ask of it.
+
+It is not how messages come and go: that is `classic.py`.
+"""
+
+from __future__ import annotations
+
+from mypy_extensions import i64
+
+from leveret.broker.backlog.priorities import PriorityReady
+from leveret.broker.backlog.ready import Ready
+from leveret.broker.backlog.source import Returned
+from leveret.broker.classic.chunked import ChunkedQueue
+from leveret.broker.core.turn import Turn
+
+
+class ReadyQueue(ChunkedQueue):
+    """The base of the classic queue that its parts know."""
+
+    def __init__(
+        self,
+        turn: Turn,
+        queue_id: i64,
+        name: str,
+        durable: bool,
+        exclusive: bool,
+        auto_delete: bool,
+        arguments: dict[str, object],
+    ) -> None:
+        super().__init__(turn, queue_id, name, durable, exclusive, auto_delete, arguments)
+        level = self.settings.priority_max
+        self.ready: Ready = PriorityReady(level) if level > 0 else Ready()
+        #: Persistent messages that are handed out and not acked, by their sequences.
+        self.out: dict[i64, Returned] = {}
+
+    def discard(self, sequence: i64, reason: str) -> bool:
+        """Take a waiting message out, to be dead-lettered or dropped; False where none waits."""
+        raise RuntimeError("a queue with waiting messages discards them")
+
+    def expire(self, now_ms: i64, limit: i64) -> None:
+        """Let up to `limit` waiting messages expire whose deadline is `now_ms` or before."""
+        raise RuntimeError("a queue with waiting messages lets them expire")
+
+    def put_back(self, item: Returned) -> None:
+        """Let a message that came back wait again at its old place."""
+        raise RuntimeError("a queue with waiting messages takes them back")
