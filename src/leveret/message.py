@@ -89,3 +89,26 @@ class Message:
         self.died: Final = died
         self.numbered: Final = numbered
         self.size: Final[i64] = len(properties) + len(body) + address.blind_bytes
+
+    def copied(
+        self,
+        address: Address,
+        properties: bytes,
+        timestamp_ms: i64,
+        numbered: bool = False,
+        died: bool = False,
+    ) -> Message:
+        """Return the same body under another address, with other properties, taken at that time.
+
+        The copy has the number that its publisher gave only where `numbered` says so, for a number
+        is counted once by each queue; it was dead-lettered where this message was, or `died` says.
+        """
+        return Message(
+            address,
+            properties,
+            self.body,
+            timestamp_ms,
+            self.persistent,
+            self.died or died,
+            numbered,
+        )

@@ -21,7 +21,7 @@ from leveret.broker.backlog.priority_pages import PriorityPage, PriorityPages
 from leveret.broker.backlog.source import Returned
 from leveret.broker.classic.browse import BrowseFilter, browse
 from leveret.broker.classic.classic import ClassicQueue
-from leveret.broker.classic.retained import KEPT
+from leveret.broker.classic.retained import RETAINED_COUNT
 from leveret.store.disks.recording import RecordingDisk
 from raw import Method
 from raw_codec import method, publish
@@ -404,7 +404,7 @@ def test_what_is_kept_after_its_ack_survives_the_cut() -> None:
     again = node.classic("q").retained
     assert again is not None
     assert sorted(message.body for message in again.messages.values()) == kept
-    assert all(item.count < KEPT for item in all_waiting(node.classic("q")))
+    assert all(item.count < RETAINED_COUNT for item in all_waiting(node.classic("q")))
 
 
 @pytest.mark.parametrize("whole", [False, True])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from core import Node, Peer
 from leveret.broker.classic.classic import ClassicQueue
-from leveret.broker.classic.retained import KEPT
+from leveret.broker.classic.retained import RETAINED_COUNT
 from leveret.clock import ManualClock
 from leveret.store.disks.recording import Image, RecordingDisk
 from raw_codec import decode_properties, method
@@ -33,7 +33,7 @@ def drain(image: Image, found: Found, clock: ManualClock) -> list[str]:
     problems += [
         f"I3 {key} was drained, and acked, and is there again"
         for key in left.holding.messages
-        if key[0] in drained and left.holding.messages[key][1] != KEPT
+        if key[0] in drained and left.holding.messages[key][1] != RETAINED_COUNT
     ]
     return problems
 
@@ -71,7 +71,7 @@ def _expected(queue: ClassicQueue, found: Found) -> list[bytes]:
     of_queue = [
         (-_priority(kept, level), key[1], kept[3])
         for key, (kept, count) in found.holding.messages.items()
-        if key[0] == queue.queue_id and count != KEPT
+        if key[0] == queue.queue_id and count != RETAINED_COUNT
     ]
     return [body for _, _, body in sorted(of_queue)]
 

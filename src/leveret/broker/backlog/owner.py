@@ -18,7 +18,10 @@ class BacklogOwner:
         return False
 
     def note_deadline(self, deadline_ms: i64, sequence: i64) -> None:
-        """Have a message expire, or (sequence below 0) a page be read in which one does."""
+        """Have a message expire."""
+
+    def note_page_deadline(self, deadline_ms: i64, first: i64) -> None:
+        """Have the page that begins at `first` read when a message in it may expire."""
 
     def arrived(self) -> None:
         """Hear that a page is in memory: something may be due, or may be handed out."""

@@ -284,7 +284,7 @@ class Pages(PageOwner):
         if ttl >= 0 and page.min_timestamp != NEVER:
             deadline = min(deadline, page.min_timestamp + ttl)
         if deadline != NEVER:
-            self.owner.note_deadline(deadline, -page.first)
+            self.owner.note_page_deadline(deadline, page.first)
 
     def fetch(self, first: i64) -> bool:
         """Have the page that begins at `first` read; False where it is in memory or gone."""

@@ -1,8 +1,8 @@
-"""Where a queue's messages are read from: one reading interface for memory, chunks and streams.
+"""The two places in which messages wait in memory: a window of new ones, and those that came back.
 
-A source yields messages in the growing order of their sequences (a stream's: offsets).  A queue
-reads the source whose first sequence is lowest, so that requeued and recovered messages come
-before newer ones whatever the order in which they came to lie there.
+Each yields its messages in the growing order of their sequences.  A queue takes from the one whose
+first sequence is lower, so that requeued and recovered messages come before newer ones whatever the
+order in which they came to lie there.
 """
 
 from __future__ import annotations
@@ -24,25 +24,8 @@ TAKEN: Final = Message(Address(b"", b""), b"", b"", 0, False)
 _COMPACT_AT: Final = 4096
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
-class MessageSource:
-    """Messages in the order of their sequences."""
-
-    def first(self) -> i64:
-        """Return the sequence of the message that `take` would give, or NOTHING."""
-        raise RuntimeError("a source says what comes first")
-
-    def take(self) -> Message:
-        """Return the first message and move on; only when `first` is not NOTHING."""
-        raise RuntimeError("a source says what it gives")
-
-    def count(self) -> i64:
-        """Return how many messages can be taken."""
-        raise RuntimeError("a source says how much it holds")
-
-
 @final
-class Window(MessageSource):
+class Window:
     """The newest messages, in memory, without a gap: the sequence is the place.
 
     A list with a moving head is used because a step costs about 6 ns where a deque's costs 29.
@@ -169,7 +152,7 @@ def sequence_of(item: Returned) -> int:
 
 
 @final
-class Returns(MessageSource):
+class Returns:
     """Messages that came back (requeued or recovered), in any order, read by their old places.
 
     A heap costs about 3 µs a step: it holds only what came back out of order.  What is appended in

@@ -24,7 +24,7 @@ from leveret.broker.backlog.source import NOTHING, Returned, sequence_of
 from leveret.broker.classic.dead_letter import NEVER_TAKEN, DeadLetter
 from leveret.broker.classic.expiry import Expiry
 from leveret.broker.classic.ready_queue import ReadyQueue
-from leveret.broker.classic.retained import KEPT, Retained, retention_of
+from leveret.broker.classic.retained import RETAINED_COUNT, Retained, retention_of
 from leveret.broker.classic.retries import Retries
 from leveret.broker.classic.staging_role import StagingRole
 from leveret.broker.core.ownership import Owner
@@ -43,7 +43,7 @@ from leveret.message import Message
 
 #: The count of a message of which a crash hides whether it was handed out: it is marked as
 #: redelivered, but no return of it is known.
-PERHAPS: Final = -1
+REDELIVERED_UNCOUNTED: Final = -1
 
 
 @final
@@ -195,12 +195,15 @@ class ClassicQueue(ReadyQueue):
         return self.ready.first()
 
     def take(self, sequence: i64) -> Message:
-        """Return the message that `first` named and move on; sets `taken_count`, or PERHAPS."""
+        """Return the message that `first` named and move on; sets `taken_count`.
+
+        That is how often it came back, or REDELIVERED_UNCOUNTED.
+        """
         ready = self.ready
         message = ready.take(sequence)
         count = ready.taken_count
         if count == 0 and sequence < self.redelivered_below:
-            count = PERHAPS
+            count = REDELIVERED_UNCOUNTED
         self.taken_count = count
         if (sequence & self.turn.event_mask) == 0:
             self.note_event(DELIVERED, sequence, message, count)
@@ -209,14 +212,27 @@ class ClassicQueue(ReadyQueue):
     # -- expiry and limits ------------------------------------------------------------------------
 
     def note_deadline(self, deadline: i64, sequence: i64) -> None:
-        """Have a message expire, or (sequence below 0) a page be read in which one does."""
+        """Have a message expire, unless `deadline` is NO_DEADLINE."""
         if deadline != NO_DEADLINE and self.staging is None:
             expiry = self.expiry
             if expiry is None:
-                expiry = Expiry(self)
-                self.expiry = expiry
-                self.special = True
+                expiry = self._begin_expiry()
             expiry.add(deadline, sequence)
+
+    def note_page_deadline(self, deadline: i64, first: i64) -> None:
+        """Have the page that begins at `first` read when a message in it may expire."""
+        if self.staging is None:
+            expiry = self.expiry
+            if expiry is None:
+                expiry = self._begin_expiry()
+            expiry.add_page(deadline, first)
+
+    def _begin_expiry(self) -> Expiry:
+        """Begin to note deadlines."""
+        expiry = Expiry(self)
+        self.expiry = expiry
+        self.special = True
+        return expiry
 
     def expire(self, now_ms: i64, limit: i64) -> None:
         """Let up to `limit` waiting messages expire whose deadline is `now_ms` or before."""
@@ -469,7 +485,7 @@ class ClassicQueue(ReadyQueue):
         if self.queued_keys is not None:
             self.queued_keys.left(sequence, message)
         if self.recorded and message.persistent:
-            self.turn.journal.requeue(self.queue_id, sequence, KEPT)
+            self.turn.journal.requeue(self.queue_id, sequence, RETAINED_COUNT)
         retained.keep(sequence, message)
 
     def rewind(self, timestamp_ms: i64) -> i64:
@@ -706,9 +722,9 @@ class ClassicQueue(ReadyQueue):
         """
         turn = self.turn
         turn.held_messages += len(returned)
-        retained = [item for item in returned if item.count == KEPT]
+        retained = [item for item in returned if item.count == RETAINED_COUNT]
         if retained:
-            returned = [item for item in returned if item.count != KEPT]
+            returned = [item for item in returned if item.count != RETAINED_COUNT]
             if self.retained is None:
                 self.retained = Retained(self)
                 self.retained.end()
@@ -750,8 +766,12 @@ class ClassicOwner(BacklogOwner):
         return self.queue.special
 
     def note_deadline(self, deadline_ms: i64, sequence: i64) -> None:
-        """Have a message expire, or (sequence below 0) a page be read in which one does."""
+        """Have a message expire."""
         self.queue.note_deadline(deadline_ms, sequence)
+
+    def note_page_deadline(self, deadline_ms: i64, first: i64) -> None:
+        """Have the page that begins at `first` read when a message in it may expire."""
+        self.queue.note_page_deadline(deadline_ms, first)
 
     def arrived(self) -> None:
         """Let what is due in a page that came expire, and the rest be handed out."""

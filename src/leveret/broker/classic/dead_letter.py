@@ -328,14 +328,8 @@ class DeadLetter(Dying):
             routing_key = own_key.encode("utf-8", "surrogateescape")
             blind = b""
         name = exchange.encode("utf-8", "surrogateescape")
-        return Message(
-            Address(name, routing_key, blind, letters_left),
-            properties,
-            message.body,
-            self.queue.turn.now_ms,
-            message.persistent,
-            True,
-        )
+        address = Address(name, routing_key, blind, letters_left)
+        return message.copied(address, properties, self.queue.turn.now_ms, died=True)
 
 
 def _write_end(w: BytesWriter, which: str, reason: str, queue: str, exchange: str) -> None:

@@ -76,27 +76,16 @@ def due_ms(message: Message) -> i64:
 def undelayed(message: Message, now_ms: i64) -> Message:
     """Return a message as it leaves its store: as taken now, its delay negated."""
     delay = delay_of(property_headers(message.properties) or {})
-    return Message(
-        message.address,
-        edit_headers(message.properties, [_DELAY.encode()], {_DELAY: -min(delay, DELAY_MS_MAX)}),
-        message.body,
-        now_ms,
-        message.persistent,
-        message.died,
-    )
+    negated: dict[str, object] = {_DELAY: -min(delay, DELAY_MS_MAX)}
+    properties = edit_headers(message.properties, [_DELAY.encode()], negated)
+    return message.copied(message.address, properties, now_ms)
 
 
 def _with_letters(message: Message, letters_left: i64) -> Message:
     """Return a message that dead-lettering may make so many more copies of by itself."""
     address = message.address
-    return Message(
-        Address(address.exchange, address.routing_key, address.blind, letters_left),
-        message.properties,
-        message.body,
-        message.timestamp_ms,
-        message.persistent,
-        message.died,
-    )
+    limited = Address(address.exchange, address.routing_key, address.blind, letters_left)
+    return message.copied(limited, message.properties, message.timestamp_ms)
 
 
 @final

@@ -38,12 +38,12 @@ class Expiry(Timed):
     def __init__(self, queue: ReadyQueue) -> None:
         super().__init__()
         self.queue = queue
-        #: Deadlines, each with twice the sequence of a page's begin, or that of a message plus one.
+        #: Deadlines, each with a key: twice a page's first sequence, or twice a message's plus one.
         self.heap: list[tuple[int, int]] = []
 
     def add(self, deadline_ms: i64, sequence: i64) -> None:
-        """Have the message of that sequence expire; below 0 it is where a page begins."""
-        key: i64 = -2 * sequence if sequence < 0 else 2 * sequence + 1
+        """Have the message of that sequence expire."""
+        key: i64 = 2 * sequence + 1
         heapq.heappush(self.heap, (int(deadline_ms), int(key)))
         ready = self.queue.ready
         size: i64 = len(self.heap)
@@ -52,6 +52,12 @@ class Expiry(Timed):
                 entry for entry in self.heap if entry[1] & 1 == 0 or ready.has(entry[1] >> 1)
             ]
             heapq.heapify(self.heap)
+        self.arm()
+
+    def add_page(self, deadline_ms: i64, first: i64) -> None:
+        """Have the page that begins at `first` read when its first message is due."""
+        key: i64 = 2 * first
+        heapq.heappush(self.heap, (int(deadline_ms), int(key)))
         self.arm()
 
     def rebuild(self) -> None:

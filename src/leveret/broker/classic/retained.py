@@ -4,8 +4,8 @@ A queue with `x-retain-acked` or `x-retain-acked-bytes` keeps what was acked: fo
 was published, and so much of it.  `ClassicQueue.rewind` puts back what was published at a time or
 later, at its old place and marked as redelivered.
 
-To the journal an acked message that is kept is one that came back `KEPT` times; the ack is
-journaled when retention drops it.  So a crash or a checkpoint loses nothing of it, and a broker
+To the journal an acked message that is kept is one that came back `RETAINED_COUNT` times; the ack
+is journaled when retention drops it.  So a crash or a checkpoint loses nothing of it, and a broker
 that knows nothing of retention would deliver it again rather than lose it.
 
 Invariants: what is kept is neither ready nor unacked, and counts in the memory that messages hold;
@@ -29,7 +29,7 @@ from leveret.limits import RETAINED_BYTES_MAX, RETAINED_OVERHEAD_BYTES, SLICE_ME
 from leveret.message import Message
 
 #: The delivery count that marks a message as acked and kept: the greatest that a record holds.
-KEPT: Final = 0x7FFF_FFFF
+RETAINED_COUNT: Final = 0x7FFF_FFFF
 
 
 @final
@@ -145,7 +145,7 @@ class Retained(Timed):
     def persistent(self) -> list[Returned]:
         """Return what is kept in the journal too, for a checkpoint."""
         return [
-            Returned(sequence, message, KEPT)
+            Returned(sequence, message, RETAINED_COUNT)
             for sequence, message in self.messages.items()
             if message.persistent
         ]

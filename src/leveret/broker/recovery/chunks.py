@@ -22,7 +22,7 @@ from leveret.broker.backlog.priority_pages import (
 from leveret.broker.backlog.source import Returned
 from leveret.broker.classic.chunked import ChunkedQueue
 from leveret.broker.classic.classic import ClassicQueue
-from leveret.broker.classic.retained import KEPT
+from leveret.broker.classic.retained import RETAINED_COUNT
 from leveret.chunk import Chunk
 from leveret.store.records.ranges import RangeSet
 from leveret.store.segments.segments import ChunkRef
@@ -75,10 +75,10 @@ def _first(ref: ChunkRef) -> int:
 
 def _in_memory(ref: ChunkRef, counts: dict[i64, i64]) -> bool:
     """Tell whether a chunk's messages belong in memory: where some are kept after their acks."""
-    if ref.count_max == KEPT:
+    if ref.count_max == RETAINED_COUNT:
         return True
     for sequence, count in counts.items():
-        if count == KEPT and ref.first <= sequence <= ref.last:
+        if count == RETAINED_COUNT and ref.first <= sequence <= ref.last:
             return True
     return False
 

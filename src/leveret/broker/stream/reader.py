@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, final
 
 from mypy_extensions import i32, i64
 
-from leveret.broker.backlog.source import NOTHING, MessageSource
+from leveret.broker.backlog.source import NOTHING
 from leveret.broker.core.turn import ChunkWanted
 from leveret.message import Message
 from leveret.store.segments.segments import ChunkRef
@@ -45,7 +45,7 @@ class BlockWanted(ChunkWanted):
 
 
 @final
-class StreamReader(MessageSource):
+class StreamReader:
     """One consumer's place in a stream."""
 
     def __init__(self, stream: Stream, offset: i64) -> None:

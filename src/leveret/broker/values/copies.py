@@ -117,13 +117,10 @@ def blinded(message: Message) -> Message:
     if not blind:
         return message
     address = message.address
-    return Message(
+    return message.copied(
         Address(address.exchange, address.routing_key, blind, address.letters_left),
         without_bcc(message.properties),
-        message.body,
         message.timestamp_ms,
-        message.persistent,
-        message.died,
         message.numbered,
     )
 

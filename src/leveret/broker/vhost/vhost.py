@@ -113,14 +113,7 @@ class Vhost(VhostState):
         """Hand a new binding what its source keeps for it, and its consumers after the reply."""
         for message in binding.source.replayed():
             # Times begin anew in another queue.
-            copy = Message(
-                message.address,
-                message.properties,
-                message.body,
-                self.turn.now_ms,
-                message.persistent,
-                message.died,
-            )
+            copy = message.copied(message.address, message.properties, self.turn.now_ms)
             if binding.exchange is not None:
                 queues = self.destinations(binding.exchange, message)
             else:

@@ -12,7 +12,6 @@ from leveret.broker.staging.release import copies_of
 from leveret.broker.vhost.vhost import DUPLICATE, REJECTED
 from leveret.errors import PreconditionFailed
 from leveret.limits import TX_BYTES_MAX
-from leveret.message import Message
 from leveret.names import Name
 from leveret.session.channel.channel import REJECT, TX, Channel
 from leveret.session.channel.transaction import TxPublish
@@ -131,15 +130,7 @@ def _publish(channel: Channel, publish: TxPublish) -> i64:
         return settle_held(channel, publish.commit)
     held = publish.message
     turn = channel.connection.turn
-    message = Message(
-        held.address,
-        held.properties,
-        held.body,
-        turn.now_ms,
-        held.persistent,
-        False,
-        held.numbered,
-    )
+    message = held.copied(held.address, held.properties, turn.now_ms, held.numbered)
     queues = [queue for queue in publish.queues if not queue.deleted]
     if publish.immediate:
         return hand_out(channel, message, queues, publish.mandatory)
