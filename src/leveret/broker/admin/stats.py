@@ -15,7 +15,6 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from leveret.broker.classic.classic import ClassicQueue
-from leveret.broker.classic.delayed import due_ms
 from leveret.broker.node.broker import Broker
 from leveret.broker.policy.policy import effective_definition
 from leveret.broker.queue.publishers import Publisher
@@ -25,6 +24,7 @@ from leveret.broker.staging.release import Sink
 from leveret.broker.staging.staging import staging_of
 from leveret.broker.topology.binding import Binding
 from leveret.broker.topology.exchange import Exchange
+from leveret.broker.values.delay import due_ms
 from leveret.broker.vhost.vhost import Vhost
 from leveret.message import Message
 

@@ -20,9 +20,6 @@ gone are passed by, and sorted out when they are the most.
 from __future__ import annotations
 
 import heapq
-import math
-import re
-from decimal import Decimal
 from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
@@ -32,53 +29,17 @@ from leveret.broker.classic.chunked import ChunkedQueue
 from leveret.broker.core.timers import Timed
 from leveret.broker.core.turn import Turn
 from leveret.broker.values.copies import blinded
+from leveret.broker.values.delay import due_ms, undelayed
 from leveret.broker.values.letters import shared
-from leveret.limits import DELAY_MS_MAX, SLICE_MESSAGES
+from leveret.limits import SLICE_MESSAGES
 from leveret.message import ALL_LETTERS, Address, Message
-from leveret.wire.edit import edit_headers
-from leveret.wire.properties import property_headers
 
 if TYPE_CHECKING:
     from leveret.broker.queue.queue import Queue
     from leveret.broker.topology.exchange import Exchange
 
-_DELAY: Final = "x-delay"
-
-_INTEGER: Final = re.compile("[+-]?[0-9]{1,30}")
-
 #: Entries of the heap beyond twice what is there that are worth sorting out.
 _SORT_OUT_AT: Final = 1024
-
-
-def delay_of(headers: dict[str, object]) -> int:
-    """Return the delay in ms that `headers` ask for; 0 for none.
-
-    As in the plugin it may be an integer, a text that holds one, or a number with a fraction.
-    """
-    value = headers.get(_DELAY)
-    if isinstance(value, bool):
-        return 0
-    if isinstance(value, int):
-        return value
-    if isinstance(value, str):
-        return int(value) if _INTEGER.fullmatch(value) is not None else 0
-    if isinstance(value, float):
-        return int(value) if math.isfinite(value) else 0
-    return int(value) if isinstance(value, Decimal) else 0
-
-
-def due_ms(message: Message) -> i64:
-    """Return when a message of a store is due, in ms; no delay is longer than `DELAY_MS_MAX`."""
-    delay = delay_of(property_headers(message.properties) or {})
-    return message.timestamp_ms + max(0, min(delay, DELAY_MS_MAX))
-
-
-def undelayed(message: Message, now_ms: i64) -> Message:
-    """Return a message as it leaves its store: as taken now, its delay negated."""
-    delay = delay_of(property_headers(message.properties) or {})
-    negated: dict[str, object] = {_DELAY: -min(delay, DELAY_MS_MAX)}
-    properties = edit_headers(message.properties, [_DELAY.encode()], negated)
-    return message.copied(message.address, properties, now_ms)
 
 
 def _with_letters(message: Message, letters_left: i64) -> Message:

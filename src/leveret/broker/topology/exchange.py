@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
-from leveret.broker.classic.delayed import delay_of
+from leveret.broker.values.delay import delay_of
 from leveret.limits import DELAY_MS_MAX, ROUTING_MATCHES_MAX
 from leveret.names import Name
 from leveret.wire.properties import property_headers
