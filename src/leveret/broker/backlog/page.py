@@ -12,10 +12,12 @@ from typing import final
 
 from mypy_extensions import i64
 
-from leveret.broker.backlog.source import Window
+from leveret.broker.backlog.source import TAKEN, Window
 from leveret.broker.backlog.stored import StoredChunk
 from leveret.broker.core.turn import ChunkWanted
+from leveret.broker.values.expiration import own_expiry
 from leveret.chunk import NEVER
+from leveret.store.records.ranges import RangeSet
 from leveret.store.segments.segments import ChunkRef
 from leveret.store.segments.spill import SpillOwner
 
@@ -69,6 +71,55 @@ class Page(SpillOwner):
     def spilled(self, ref: ChunkRef) -> None:
         """Hear that the chunk is written."""
         self.owner.spilled(self, ref)
+
+    def restore(self, ref: ChunkRef) -> None:
+        """Be a page of an earlier start."""
+        self.restored = True
+        self.min_expiry = ref.min_expiry
+        self.min_timestamp = ref.min_timestamp
+
+    def hold(self, window: Window) -> None:
+        """Hold messages in memory, and count them."""
+        size: i64 = 0
+        bodies: i64 = 0
+        for message in window.items[window.head :]:
+            size += message.size
+            bodies += len(message.body)
+        self.window = window
+        self.start = window.head_sequence
+        self.waiting = window.count()
+        self.size = size
+        self.bodies = bodies
+
+    def release(self, gone: RangeSet, expires: bool) -> None:
+        """Hold nothing in memory any more: the chunk has it; `gone` is what the queue let go of."""
+        window = self.window
+        assert window is not None
+        self.window = None
+        self.start = window.head_sequence
+        self._note_absent(window, gone)
+        if expires:
+            self._note_oldest(window)
+
+    def _note_absent(self, window: Window, gone: RangeSet) -> None:
+        """Remember what left the window and is not gone: it must not come back with the page."""
+        self.absent = set()
+        if window.gaps == 0:
+            return
+        sequence: i64 = window.head_sequence
+        for message in window.items[window.head :]:
+            if message is TAKEN and not gone.has(sequence):
+                self.absent.add(sequence)
+            sequence += 1
+
+    def _note_oldest(self, window: Window) -> None:
+        """Know the deadlines of what is left: those of the chunk may be of what expired."""
+        self.min_expiry = NEVER
+        self.min_timestamp = NEVER
+        for message in window.items[window.head :]:
+            if message is not TAKEN:
+                self.min_expiry = min(self.min_expiry, own_expiry(message))
+                self.min_timestamp = min(self.min_timestamp, message.timestamp_ms)
 
 
 @final

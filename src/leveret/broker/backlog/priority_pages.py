@@ -25,7 +25,6 @@ from leveret.broker.backlog.owner import BacklogOwner
 from leveret.broker.backlog.page import Page, PageOwner
 from leveret.broker.backlog.pages import Pages
 from leveret.broker.backlog.priorities import PriorityReady
-from leveret.broker.backlog.ready import Ready
 from leveret.broker.backlog.source import Returned, sequence_of
 from leveret.broker.backlog.spill_record import SpillRecord
 from leveret.broker.backlog.stored import StoredChunks
@@ -237,8 +236,7 @@ class PriorityPages(Pages):
         turn.held_messages -= page.waiting
         self._list(page)
         self.items.append(page)
-        self.away_count += page.waiting
-        self.away_bytes += page.size
+        self._count_as_away(page)
         self.note_deadline(page)
 
     def _list(self, page: PriorityPage) -> None:
@@ -299,8 +297,7 @@ class PriorityPages(Pages):
         assert isinstance(page, PriorityPage)
         asked = page.asked
         page.asked = 0
-        self._peeked = None
-        self._peeked_items = {}
+        self._forget_peeked()
         window = self.queue.turn.window_bytes
         size = self._held() + page.size + page.waiting * MESSAGE_OVERHEAD_BYTES
         if window < 0 or size <= window:
@@ -502,21 +499,8 @@ class PriorityPages(Pages):
         # Begun once more when the next sequence is known.
         ready.begin_tail()
 
-
-def make_pages(queue: Queue, ready: Ready, stored: StoredChunks, owner: BacklogOwner) -> Pages:
-    """Return pages for a queue that has none yet."""
-    if isinstance(ready, PriorityReady):
-        return PriorityPages(queue, ready, stored, owner)
-    return Pages(queue, ready, stored, owner)
-
-
-def restored_page(pages: Pages, ref: ChunkRef) -> Page:
-    """Return a page of an earlier start; what waits in it is to be counted."""
-    by_level = isinstance(pages, PriorityPages)
-    page = (
-        PriorityPage(pages, ref.first, ref.last) if by_level else Page(pages, ref.first, ref.last)
-    )
-    page.restored = True
-    page.min_expiry = ref.min_expiry
-    page.min_timestamp = ref.min_timestamp
-    return page
+    def restored_page(self, ref: ChunkRef) -> PriorityPage:
+        """Return a page of an earlier start; what waits in it is to be counted."""
+        page = PriorityPage(self, ref.first, ref.last)
+        page.restore(ref)
+        return page

@@ -2,7 +2,7 @@
 
 New ones lie in a window; those that came back or were recovered are read by their old places
 before newer ones.  Once the queue is deep, the window is its tail, and before it come the pages
-(`pages.py`).  `priorities.py` has the variant with priorities.
+(`fifo_pages.py`).  `priorities.py` has the variant with priorities.
 
 Invariants: a sequence is given once and grows; `first` and `take` agree; `size` and `bodies` are
 those of what waits.
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from mypy_extensions import i64
 
+from leveret.broker.backlog.fifo_pages import FifoPages
 from leveret.broker.backlog.in_memory import InMemory
 from leveret.broker.backlog.pages import Pages
 from leveret.broker.backlog.source import NOTHING, Returned, Returns, sequence_of, window_of
@@ -25,6 +26,14 @@ class Ready(InMemory):
         super().__init__()
         #: What lies before the window, or by priority on the disk, once the queue is deep.
         self.pages: Pages | None = None
+        #: The same, where it lies in the order of the sequences.
+        self.fifo: FifoPages | None = None
+
+    def deepen(self, pages: Pages) -> None:
+        """Have what memory has no room for lie in pages from now on."""
+        self.pages = pages
+        if isinstance(pages, FifoPages):
+            self.fifo = pages
 
     def append(self, message: Message) -> i64:
         """Put `message` at the tail; return its sequence."""
@@ -39,7 +48,7 @@ class Ready(InMemory):
     def count(self) -> i64:
         """Return how many messages wait."""
         count = self.window.count() + self.returns.count()
-        pages = self.pages
+        pages = self.fifo
         if pages is not None:
             count += pages.front.count() + pages.count
         return count
@@ -64,14 +73,14 @@ class Ready(InMemory):
 
         NOTHING is also the answer while that message is read from the disk.
         """
-        pages = self.pages
+        pages = self.fifo
         if pages is not None and pages.active:
             return pages.first(False)
         return self.first_in_memory()
 
     def first_at_once(self) -> i64:
         """Return the sequence of the message that is next, read from the disk if it lies there."""
-        pages = self.pages
+        pages = self.fifo
         if pages is not None and pages.active:
             return pages.first(True)
         return self.first()
@@ -84,7 +93,7 @@ class Ready(InMemory):
             self.taken_count = returns.taken_count
         else:
             self.taken_count = 0
-            pages = self.pages
+            pages = self.fifo
             if pages is not None and pages.active:
                 message = pages.front.take()
             else:
@@ -112,7 +121,7 @@ class Ready(InMemory):
         """Tell whether a message with this sequence waits."""
         if self.window.has(sequence) or self.returns.holds(sequence):
             return True
-        pages = self.pages
+        pages = self.fifo
         return pages is not None and pages.has(sequence)
 
     def look(self, sequence: i64) -> Returned | None:
@@ -120,7 +129,7 @@ class Ready(InMemory):
         if self.window.has(sequence):
             return Returned(sequence, self.window.at(sequence), 0)
         returned = self.returns.at(sequence)
-        pages = self.pages
+        pages = self.fifo
         if returned is None and pages is not None:
             returned = pages.look(sequence)
         return returned
@@ -132,7 +141,7 @@ class Ready(InMemory):
 
     def first_in_order(self) -> i64:
         """Return the sequence from which on they are looked at one by one."""
-        pages = self.pages
+        pages = self.fifo
         if pages is not None and pages.active:
             first = pages.first_sequence()
             if first != NOTHING:
@@ -146,7 +155,7 @@ class Ready(InMemory):
             returned = Returned(sequence, self.window.remove(sequence), 0)
         else:
             returned = self.returns.remove(sequence)
-        pages = self.pages
+        pages = self.fifo
         if returned is None and pages is not None:
             returned = pages.remove(sequence)
         if returned is not None:
@@ -156,7 +165,7 @@ class Ready(InMemory):
     def waiting(self) -> list[Returned]:
         """Return all that waits in memory, in the order of the sequences."""
         fresh = self.window.waiting()
-        pages = self.pages
+        pages = self.fifo
         if pages is not None and pages.active:
             fresh = pages.waiting() + fresh
         back = self.returns.waiting()
@@ -180,7 +189,7 @@ class Ready(InMemory):
         """
         for item in returned:
             self._count(item.message)
-        pages = self.pages
+        pages = self.fifo
         if pages is not None and pages.active:
             returned = pages.fill_front(returned)
         else:

@@ -16,10 +16,12 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from leveret.broker.backlog.fifo_pages import FifoPages
 from leveret.broker.backlog.owner import BacklogOwner
 from leveret.broker.backlog.page import Page
 from leveret.broker.backlog.pages import Pages
-from leveret.broker.backlog.priority_pages import make_pages
+from leveret.broker.backlog.priorities import PriorityReady
+from leveret.broker.backlog.priority_pages import PriorityPages
 from leveret.broker.backlog.source import NOTHING, Returned, sequence_of
 from leveret.broker.classic.dead_letter import NEVER_TAKEN, DeadLetter
 from leveret.broker.classic.expiry import Expiry
@@ -146,12 +148,17 @@ class ClassicQueue(ReadyQueue):
         """Return the pages of what waits, made where there are none yet."""
         pages = self.ready.pages
         if pages is None:
-            pages = self.ready.pages = self.new_pages()
+            pages = self.new_pages()
+            self.ready.deepen(pages)
         return pages
 
     def new_pages(self) -> Pages:
         """Return pages that hold nothing yet, for what waits here."""
-        return make_pages(self, self.ready, self.stored, ClassicOwner(self))
+        ready = self.ready
+        owner = ClassicOwner(self)
+        if isinstance(ready, PriorityReady):
+            return PriorityPages(self, ready, self.stored, owner)
+        return FifoPages(self, ready, self.stored, owner)
 
     def evict(self) -> None:
         """Let what waits in memory go to the disk, unless some of it came back.
@@ -748,7 +755,7 @@ class ClassicQueue(ReadyQueue):
 
     def restore_pages(self, pages: Pages, restored: list[Page], counts: dict[i64, i64]) -> None:
         """Add what waits on the disk since before the start; `restore` comes after it."""
-        self.ready.pages = pages
+        self.ready.deepen(pages)
         pages.restore(restored, counts)
         self.is_over_limit = self.bounded and self._over()
         self.mark()

@@ -17,7 +17,6 @@ from leveret.broker.backlog.priority_pages import (
     PriorityPage,
     PriorityPages,
     level_bit,
-    restored_page,
 )
 from leveret.broker.backlog.source import Returned
 from leveret.broker.classic.chunked import ChunkedQueue
@@ -47,7 +46,7 @@ def restore_chunks(
         in_memory = pages is None or _in_memory(ref, counts)
         page: Page | None = None
         if pages is not None and not in_memory:
-            page = restored_page(pages, ref)
+            page = pages.restored_page(ref)
         if page is not None and dead == 0 and not by_level:
             page.waiting = ref.persistent
             page.size = ref.persistent_bytes

@@ -1,0 +1,399 @@
+"""The pages of a queue that hands its messages out in the order of their sequences.
+
+When a queue's memory is full, what it holds becomes its front, in memory; from then on new messages
+are cut from the tail into pages.  Consumers empty the front; then the next page becomes the front,
+read some pages ahead of them.
+
+Invariants: a page without a window has a stored chunk, whose rows from `start` on that are not gone
+are what waits; `count` is what waits in pages, in memory or not.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from leveret.broker.backlog.in_memory import InMemory
+from leveret.broker.backlog.owner import BacklogOwner
+from leveret.broker.backlog.page import Page
+from leveret.broker.backlog.page_cutter import PageCutter
+from leveret.broker.backlog.pages import Pages
+from leveret.broker.backlog.source import NOTHING, TAKEN, Returned, Window, window_of
+from leveret.broker.backlog.spill_record import SpillRecord
+from leveret.broker.backlog.stored import StoredChunks
+from leveret.broker.queue.queue import Queue
+from leveret.broker.values.expiration import deadline_of
+from leveret.chunk import NEVER, ROW_BYTES, Chunk
+from leveret.limits import (
+    CHUNK_RECORDS_MAX,
+    MESSAGE_OVERHEAD_BYTES,
+    PAGES_AHEAD,
+    PAGES_AHEAD_BYTES,
+)
+from leveret.message import Message
+from leveret.store.segments.segments import ChunkRef
+
+#: Places before the first page that are worth moving the rest for.
+_COMPACT_AT: Final = 1024
+
+
+@final
+class FifoPages(Pages):
+    """The pages of one queue without priorities."""
+
+    def __init__(
+        self, queue: Queue, ready: InMemory, stored: StoredChunks, owner: BacklogOwner
+    ) -> None:
+        super().__init__(queue, ready, stored, owner)
+        self.cutter = PageCutter(queue, ready, stored, owner, self)
+        #: What is handed out next, while `active`.
+        self.front = Window(1)
+        #: The messages that wait in pages.
+        self.count: i64 = 0
+        #: The bytes in the tail up to `tail_end`.
+        self.tail_bytes: i64 = 0
+        self.tail_end: i64 = 0
+        #: The messages that waited in the chunk read last and are damaged.
+        self._lost: list[int] = []
+
+    # -- filling ----------------------------------------------------------------------------------
+
+    def bound(self) -> None:
+        """Keep what waits in memory within the window: begin to page, or write what is enough."""
+        ready = self.ready
+        held = ready.size - self.away_bytes
+        count = ready.window.count() + ready.returns.count() + self.memory_count()
+        if held + count * MESSAGE_OVERHEAD_BYTES <= self.queue.turn.window_bytes:
+            return
+        if not self.active:
+            self._begin()
+        elif self._measure_tail():
+            self._cut_tail()
+
+    def settle(self) -> None:
+        """Write the tail, so that a checkpoint finds it in chunks."""
+        if self.active and self.ready.window.count() > 0:
+            self._cut_tail()
+
+    def _begin(self) -> None:
+        """Begin: what the window holds is the front, what comes from now on the tail."""
+        ready = self.ready
+        self.front = ready.window
+        ready.window = Window(self.front.next_sequence)
+        self.active = True
+        self.tail_bytes = 0
+        self.tail_end = ready.window.next_sequence
+
+    def _measure_tail(self) -> bool:
+        """Count what came to the tail; tell whether it is worth a page."""
+        window = self.ready.window
+        self.tail_end = max(self.tail_end, window.head_sequence)
+        items = window.items
+        place: i64 = window.head + self.tail_end - window.head_sequence
+        size: i64 = self.tail_bytes
+        while place < len(items):
+            size += items[place].size + ROW_BYTES
+            place += 1
+        self.tail_bytes = size
+        self.tail_end = window.next_sequence
+        return size >= self.queue.turn.page_bytes or window.count() >= CHUNK_RECORDS_MAX
+
+    def _cut_tail(self) -> None:
+        """Cut the whole tail into pages, and have them written."""
+        window = self.ready.window
+        self.ready.window = Window(window.next_sequence)
+        self.tail_bytes = 0
+        self.tail_end = window.next_sequence
+        for page in self.cutter.cut(window):
+            self.items.append(page)
+            self.count += page.waiting
+
+    def spilled(self, page: Page, ref: ChunkRef) -> None:
+        """Let go of a page's memory, for its chunk is written, and journal where it lies."""
+        queue = self.queue
+        stored = page.stored
+        if queue.deleted or stored is None or not stored.kept:
+            return
+        stored.written = True
+        if not ref.temporary:
+            queue.turn.journal.later(SpillRecord(queue, self.stored, stored, ref))
+        if page.listed and (page.far or not self._is_near(page)):
+            self._unload(page)
+
+    def _is_near(self, page: Page) -> bool:
+        """Tell whether a page is among those that are read ahead."""
+        place: i64 = self.head
+        end = self._ahead_end()
+        while place < end:
+            if self.items[place] is page:
+                return True
+            place += 1
+        return False
+
+    def _ahead_end(self) -> i64:
+        """Return the place behind the pages that are read ahead."""
+        end: i64 = self.head
+        most: i64 = min(self.head + PAGES_AHEAD, len(self.items))
+        size: i64 = 0
+        while end < most and size < PAGES_AHEAD_BYTES:
+            size += self.items[end].size
+            end += 1
+        return end
+
+    def _unload(self, page: Page) -> None:
+        """Let go of a page's memory."""
+        if page.window is None:
+            return
+        page.release(self.stored.gone, self.owner.expires())
+        turn = self.queue.turn
+        turn.held_bytes -= page.size
+        turn.held_messages -= page.waiting
+        self._count_as_away(page)
+        self.note_deadline(page)
+
+    def evict(self) -> None:
+        """Let all that waits in memory go to the disk; nothing of it came back before."""
+        if not self.active:
+            self._begin()
+        self.settle()
+        front = self.front
+        cut = self.cutter.cut_front(front)
+        self.front = Window(front.next_sequence)
+        self.items[self.head : self.head] = cut
+        for page in cut:
+            self.count += page.waiting
+        for page in self.items[self.head :]:
+            page.far = True
+            stored = page.stored
+            if stored is not None and stored.written:
+                self._unload(page)
+
+    # -- emptying ---------------------------------------------------------------------------------
+
+    def first(self, at_once: bool) -> i64:
+        """Return the sequence of the message that is next, or NOTHING.
+
+        Where it lies on the disk it is read: at once, or as an effect, and NOTHING until it came.
+        """
+        back = self.ready.returns.first()
+        front = self.front.first()
+        while front == NOTHING:
+            if self.head >= len(self.items):
+                self._end()
+                return self.ready.first_in_memory()
+            page = self.items[self.head]
+            if back != NOTHING and back < page.start:
+                return back
+            if page.window is None and page.waiting > 0:
+                if not at_once:
+                    self.want(page)
+                    return NOTHING
+                self._load_now(page)
+                back = self.ready.returns.first()
+            self._enter(page)
+            front = self.front.first()
+        return front if back == NOTHING or front < back else back
+
+    def _end(self) -> None:
+        """Stop: nothing is left but the tail."""
+        super()._end()
+        self.front = Window(1)
+
+    def _enter(self, page: Page) -> None:
+        """Let the first page be the front."""
+        page.listed = False
+        self.count -= page.waiting
+        if page.window is not None:
+            self.front = page.window
+        self.head += 1
+        if self.head >= _COMPACT_AT and self.head * 2 >= len(self.items):
+            del self.items[: self.head]
+            self.head = 0
+        place: i64 = self.head
+        end = self._ahead_end()
+        while place < end:
+            ahead = self.items[place]
+            if ahead.window is None and ahead.waiting > 0:
+                self.want(ahead)
+            place += 1
+
+    def load(self, page: Page, data: bytes) -> None:
+        """Take a page into memory from its chunk's bytes."""
+        queue = self.queue
+        found = self._decode(page, data)
+        if self._peeked is page:
+            self._forget_peeked()
+        self.away_count -= page.waiting
+        self.away_bytes -= page.size
+        self.count -= page.waiting
+        dense = page.last - page.start < 4 * len(found) + 64
+        size: i64 = 0
+        bodies: i64 = 0
+        items: list[Message] = []
+        for item in found:
+            if self.counts:
+                self.counts.pop(item.sequence, None)
+            message = item.message
+            size += message.size
+            bodies += len(message.body)
+            if item.count > 0 or not dense:
+                # It waits among those that came back from here on.
+                self.ready.returns.put(item)
+                continue
+            while page.start + len(items) < item.sequence:
+                items.append(TAKEN)
+            items.append(message)
+        turn = queue.turn
+        turn.held_bytes += size
+        turn.held_messages += len(found)
+        if len(found) < page.waiting:
+            self.ready.size -= page.size - size
+            self.ready.bodies -= page.bodies - bodies
+            self._forget_lost(page, found)
+        window = Window(page.start)
+        window.fill(items, page.start)
+        page.hold(window)
+        self.count += page.waiting
+        if self.owner.expires() or page.min_expiry != NEVER:
+            ttl = queue.settings.message_ttl_ms
+            for item in found:
+                self.owner.note_deadline(deadline_of(item.message, ttl), item.sequence)
+        self.owner.arrived()
+
+    def _forget_lost(self, page: Page, found: list[Returned]) -> None:
+        """Keep nothing in the chunk for messages that cannot be read: they are in quarantine."""
+        stored = page.stored
+        assert stored is not None
+        if not found:
+            self.stored.remove(stored)
+            return
+        for sequence in self._lost:
+            self.stored.forget(sequence)
+
+    def _decode(self, page: Page, data: bytes) -> list[Returned]:
+        """Return the messages that wait in a page; damage is left out, and reported once."""
+        found: list[Returned] = []
+        self._lost = []
+        chunk = self._open(page, data)
+        if chunk is not None:
+            self._decode_rows(page, chunk, set(chunk.damaged()), found)
+            self._report(page, data, self._lost)
+        return found
+
+    def _decode_rows(
+        self, page: Page, chunk: Chunk, broken: set[int], found: list[Returned]
+    ) -> None:
+        gone = self.stored.gone
+        any_gone = gone.count(chunk.first, chunk.last) > 0
+        index: i64 = chunk.find(page.start)
+        while index < chunk.count:
+            sequence = chunk.sequence(index)
+            if sequence > page.last:
+                break
+            index += 1
+            if (any_gone and gone.has(sequence)) or sequence in page.absent:
+                continue
+            if page.restored and not chunk.persistent(index - 1):
+                continue
+            if broken and int(sequence) in broken:
+                self._lost.append(int(sequence))
+                continue
+            count = chunk.delivery_count(index - 1)
+            if self.counts:
+                count = self.counts.get(sequence, count)
+            found.append(Returned(sequence, chunk.message(index - 1), count))
+
+    # -- single messages --------------------------------------------------------------------------
+
+    def has(self, sequence: i64) -> bool:
+        """Tell whether a message with this sequence is in the front or in a page in memory."""
+        if self.front.has(sequence):
+            return True
+        page = self.page_at(sequence)
+        window = page.window if page is not None else None
+        return window is not None and window.has(sequence)
+
+    def remove(self, sequence: i64) -> Returned | None:
+        """Take out a message that is in memory; None where it is not."""
+        if self.front.has(sequence):
+            return Returned(sequence, self.front.remove(sequence), 0)
+        page = self.page_at(sequence)
+        if page is None:
+            return None
+        window = page.window
+        if window is None or not window.has(sequence):
+            return None
+        message = window.remove(sequence)
+        page.waiting -= 1
+        page.size -= message.size
+        page.bodies -= len(message.body)
+        self.count -= 1
+        return Returned(sequence, message, 0)
+
+    def look(self, sequence: i64) -> Returned | None:
+        """Return a message that waits, without taking it; None where it does not wait."""
+        if self.front.has(sequence):
+            return Returned(sequence, self.front.at(sequence), 0)
+        return super().look(sequence)
+
+    def waiting(self) -> list[Returned]:
+        """Return what waits in memory, in the order of the sequences."""
+        found = self.front.waiting()
+        for page in self.items[self.head :]:
+            window = page.window
+            if window is not None:
+                found += window.waiting()
+        return found
+
+    def memory_count(self) -> i64:
+        """Return how many messages wait in memory, the tail apart."""
+        return self.front.count() + self.count - self.away_count
+
+    def first_sequence(self) -> i64:
+        """Return the lowest sequence here, or NOTHING."""
+        front = self.front.first()
+        return front if front != NOTHING else super().first_sequence()
+
+    # -- all --------------------------------------------------------------------------------------
+
+    def let_go(self) -> None:
+        """Forget what waits on the disk, page by page, in the journal too."""
+        queue = self.queue
+        for page in self.away():
+            stored = page.stored
+            if stored is None:
+                continue
+            first: i64 = page.start
+            for absent in [*sorted(page.absent), page.last + 1]:
+                if queue.recorded and first < absent:
+                    queue.turn.journal.ack(queue.queue_id, first, absent - 1)
+                if stored.live > page.waiting:
+                    self.stored.gone.add(first, absent - 1)
+                first = absent + 1
+            self.stored.forget_count(stored, page.waiting)
+
+    def clear(self) -> None:
+        """Drop all."""
+        super().clear()
+        self.count = 0
+
+    def fill_front(self, returned: list[Returned]) -> list[Returned]:
+        """Take those of the recovered messages that come before the pages; return the others."""
+        count: i64 = 0
+        first = self.items[self.head].first
+        while count < len(returned) and returned[count].sequence < first:
+            count += 1
+        if count == 0:
+            return returned
+        window = window_of(returned[:count], returned[count - 1].sequence + 1)
+        if window is None:
+            return returned
+        self.front = window
+        return returned[count:]
+
+    def restore(self, restored: list[Page], counts: dict[i64, i64]) -> None:
+        """Start with pages on the disk, in the order of the sequences."""
+        super().restore(restored, counts)
+        for page in restored:
+            self.count += page.waiting
