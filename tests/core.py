@@ -31,9 +31,10 @@ from leveret.broker.vhost.ids import StreamIds
 from leveret.broker.vhost.vhost import Vhost
 from leveret.clock import ManualClock
 from leveret.limits import INPUT_BYTES_HELD_MAX, OUTPUT_BYTES_HIGH
+from leveret.session.authentication import Authenticator
 from leveret.session.connection.connection import Connection
-from leveret.session.settings import Authenticator, SessionSettings, Tokens
 from leveret.session.settings import Peer as PeerAddress
+from leveret.session.settings import SessionSettings, Tokens
 from leveret.store.checkpoint.checkpoint import (
     Checkpoint,
     CheckpointOutput,

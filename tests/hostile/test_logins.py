@@ -32,7 +32,7 @@ from leveret.limits import (
 from leveret.server.authentication import THREADS, PasswordAuthenticator, hash_argon2
 from leveret.server.backoff import HALVES_SECONDS, NETWORK_REFUSALS, PAIR_REFUSALS, Backoff
 from leveret.server.login_queue import NETWORK_KNOWN, PAIR_KNOWN, UNKNOWN, LoginQueue
-from leveret.session.settings import Authenticator, Login
+from leveret.session.authentication import Authenticator, Login
 from leveret.session.states import CLOSED
 from raw_codec import PROTOCOL_HEADER, method
 

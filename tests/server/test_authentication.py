@@ -20,7 +20,7 @@ from leveret.server.authentication import (
     hash_argon2,
     verify_argon2,
 )
-from leveret.session.settings import Login
+from leveret.session.authentication import Login
 from raw_codec import PROTOCOL_HEADER, method
 
 SLOW = hash_argon2(b"right")

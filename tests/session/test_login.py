@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from core import Node, Peer
-from leveret.session.settings import Authenticator, Login, SessionSettings
+from leveret.session.authentication import Authenticator, Login
+from leveret.session.settings import SessionSettings
 from raw_codec import PROTOCOL_HEADER, method
 
 

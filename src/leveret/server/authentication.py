@@ -30,7 +30,7 @@ from leveret.broker.node.users import ARGON2, User, Users
 from leveret.limits import LOGINS_REMEMBERED_MAX, LOGINS_REMEMBERED_SECONDS
 from leveret.server.backoff import Backoff
 from leveret.server.login_queue import Entry, LoginQueue
-from leveret.session.settings import Authenticator, Login
+from leveret.session.authentication import Authenticator, Login
 
 #: OWASP's minimum for Argon2id: memory in KiB, rounds, lanes.
 MEMORY_KIB: Final = 19_456

@@ -12,8 +12,9 @@ from leveret.server.acceptor import Acceptor
 from leveret.server.amqp import AmqpProtocol
 from leveret.server.runner import Runner
 from leveret.session.admission import Admission, Guest
+from leveret.session.authentication import Authenticator
 from leveret.session.connection.connection import Connection
-from leveret.session.settings import Authenticator, Peer, SessionSettings, Tokens
+from leveret.session.settings import Peer, SessionSettings, Tokens
 
 #: Connections that the kernel may hold for us before they are accepted.
 BACKLOG = 1024

@@ -22,7 +22,7 @@ from leveret.limits import (
     SPILL_BYTES_MAX,
     UNSYNCED_BYTES_MAX,
 )
-from leveret.session.at_hand import AtHand
+from leveret.session.current_method import CurrentMethod
 from leveret.session.states import (
     AWAITING_HEADER,
     HALT_SPILL,
@@ -76,7 +76,7 @@ class ConnectionBase(Link):
         self.state: i64 = AWAITING_HEADER
         self.halted: i64 = 0
         # Input.
-        self.at_hand = AtHand(broker.turn)
+        self.current = CurrentMethod(broker.turn)
         self.reader = FrameReader(FRAME_BYTES_MIN)
         self.shape = PublishShape(FRAME_BYTES_MIN, settings.message_bytes_max)
         # Output; the reply that waits for its sync, and whom it lets hear of their queue's end.

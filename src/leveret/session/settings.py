@@ -1,4 +1,4 @@
-"""What a session is told when it is made: limits, names, who may log in, and randomness.
+"""What a session is given when it is made: limits, names, the addresses of both ends, randomness.
 
 Nothing here changes while a connection lives.
 """
@@ -19,66 +19,6 @@ from leveret.limits import (
 
 #: The RabbitMQ that a compatible broker says it is.
 RABBITMQ_VERSION: Final = "3.13.7"
-
-
-@mypyc_attr(allow_interpreted_subclasses=True)
-class Login:
-    """A login that is to be judged; who asked for it goes on when the answer comes.
-
-    `network` is where it comes from, as it counts for floods.
-    """
-
-    def __init__(self, user: str, password: bytes, network: str = "") -> None:
-        self.user = user
-        self.password = password
-        self.network = network
-        self.answered = False
-        self.accepted = False
-        #: True where nobody verified the password, because too many wait.
-        self.turned_away = False
-        #: By how many times the usual delay the answer to a refusal waits.
-        self.backoff = 1
-
-    def answer(self, accepted: bool) -> None:
-        """Hear whether the password is the user's; only the first answer counts."""
-        if not self.answered:
-            self.answered = True
-            self.accepted = accepted
-            self.go_on()
-
-    def turn_away(self) -> None:
-        """Hear that too many wait."""
-        if not self.answered:
-            self.turned_away = True
-            self.answer(False)
-
-    def fail(self, bug: Exception) -> None:
-        """Hear that it cannot be judged, for `bug`, which nobody expected."""
-        self.answer(False)
-
-    def go_on(self) -> None:
-        """Go on with the answer."""
-        raise RuntimeError("who asks goes on")
-
-    def wanted(self) -> bool:
-        """Tell whether anybody still waits for the answer."""
-        return True
-
-
-@mypyc_attr(allow_interpreted_subclasses=True)
-class Authenticator:
-    """Judges logins: at once by `verify`, or by a `begin` that lets the answer come later."""
-
-    def verify(self, user: str, password: bytes) -> bool:
-        """Tell whether `password` is the user's."""
-        raise RuntimeError("an authenticator judges logins")
-
-    def begin(self, login: Login) -> None:
-        """Begin to judge `login`; its `answer` is called once, here or later.
-
-        An unknown user costs as much as a known one.
-        """
-        login.answer(self.verify(login.user, login.password))
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -156,7 +96,7 @@ class SessionSettings:
 
 
 class Peer:
-    """Who is at the other end of the socket; `loopback` is judged by the peer's own address."""
+    """The two ends of the socket; `loopback` tells of the peer's own address."""
 
     def __init__(
         self, host: str, port: int, local_host: str, local_port: int, loopback: bool

@@ -1,8 +1,8 @@
 """The life of a connection: its states, what leads from one to the next, and why input waits.
 
-A connection parses its input in every state but those where only time or the judge of a login leads
-on.  In the others it may be *halted* for reasons of its own, several at once: each is a bit of
-`ConnectionBase.halted`, and input is parsed again when none is left.
+A connection parses its input unless it is *halted*.  The reasons to halt are bits of
+`ConnectionBase.halted`; several may hold at once, and input is parsed again when none is left.
+While a login is verified or refused, its state is the reason.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ class Channels:
         """End consumers of what the user may not read any more (behaviour 74).
 
         What they hold unacked stays unacked, as after a cancel by the client.  What a transaction
-        holds is judged once more when it is committed.
+        holds is checked once more when it is committed.
         """
         access = self._connection.access
         for channel in self.by_number.values():

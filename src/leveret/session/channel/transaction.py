@@ -58,7 +58,7 @@ class Transaction:
         self.publishes: list[TxPublish] = []
         self.settles: list[TxSettle] = []
         #: False when the user's rights changed since something of it was allowed.
-        self.judged = True
+        self.is_checked = True
         self._bytes: i64 = 0
         #: Of the largest message among them.
         self._largest: i64 = 0
@@ -86,8 +86,8 @@ class Transaction:
         self.settles.append(TxSettle(settled, outcome))
 
     def access_changed(self) -> None:
-        """Hear that the user's rights changed: what is held is judged once more at the commit."""
-        self.judged = not self.publishes
+        """Hear that the user's rights changed: what is held is checked once more at the commit."""
+        self.is_checked = not self.publishes
 
     def held_deliveries(self) -> list[Unacked]:
         """Return the deliveries that it settles."""
@@ -106,6 +106,6 @@ class Transaction:
         self._connection.count_assembling(-self._bytes)
         self.publishes = []
         self.settles = []
-        self.judged = True
+        self.is_checked = True
         self._bytes = 0
         self._largest = 0

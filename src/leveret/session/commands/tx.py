@@ -15,8 +15,8 @@ from leveret.limits import TX_BYTES_MAX
 from leveret.names import Name
 from leveret.session.channel.channel import REJECT, TX, Channel
 from leveret.session.channel.transaction import TxPublish
-from leveret.session.publish.immediate import hand_out
-from leveret.session.publish.route import give_back
+from leveret.session.publish.immediate import deliver_now
+from leveret.session.publish.route import return_message
 from leveret.session.publish.staged import ChannelCommit, settle_held
 from leveret.session.publish.topic_access import still_allowed
 from leveret.wire.method import Method
@@ -62,9 +62,9 @@ def _commit(channel: Channel) -> None:
     more, and nothing is done.
     """
     transaction = channel.transaction
-    if not transaction.judged:
+    if not transaction.is_checked:
         for held in transaction.publishes:
-            _judge_again(channel, held)
+            _check_again(channel, held)
     turn = channel.connection.turn
     journal = turn.journal
     publishes = transaction.publishes
@@ -102,7 +102,7 @@ def _commit(channel: Channel) -> None:
         raise PreconditionFailed("partial tx completion")
 
 
-def _judge_again(channel: Channel, publish: TxPublish) -> None:
+def _check_again(channel: Channel, publish: TxPublish) -> None:
     """Check that the user may still publish what is held.  Raises: AccessRefused (403)."""
     message = publish.message
     address = message.address
@@ -133,7 +133,7 @@ def _publish(channel: Channel, publish: TxPublish) -> i64:
     message = held.copied(held.address, held.properties, turn.now_ms, held.numbered)
     queues = [queue for queue in publish.queues if not queue.deleted]
     if publish.immediate:
-        return hand_out(channel, message, queues, publish.mandatory)
+        return deliver_now(channel, message, queues, publish.mandatory)
     outcome: i64 = 0
     owner = channel.connection.access.owner
     if queues and publish.staging is not None:
@@ -143,7 +143,7 @@ def _publish(channel: Channel, publish: TxPublish) -> i64:
     if turn.events is not None and publish.staging is None:
         turn.events.published(channel.vhost, message, len(queues))
     if publish.mandatory and not is_reached(queues):
-        give_back(channel, message)
+        return_message(channel, message)
     return outcome
 
 

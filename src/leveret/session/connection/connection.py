@@ -5,7 +5,9 @@ clock.  A connection can be *halted*: it parses no more input until what it wait
 sync that a reply depends on, room for output, the end of an alarm).  Everything goes on in order.
 
 It is composed: channels, publishing, handshake, heartbeat, alarm and closing are objects of their
-own, `FrameInput` gives each frame to who takes it, and `states` has the table of its life.
+own, `FrameInput` gives each frame to the part that takes it, and `states` has the table of its
+life.  With its bases the class is longer than others: it is all that shell, broker and parts see of
+a connection, and most of its methods only pass on what they are told.
 
 Invariants: after `state` is CLOSED nothing is parsed or written; a soft error ends one channel, a
 hard error the connection.  No error that is raised on purpose ends the broker.  Any other exception
@@ -52,7 +54,8 @@ from leveret.wire.methods import ChannelClose
 
 if TYPE_CHECKING:
     from leveret.broker.node.broker import Broker
-    from leveret.session.settings import Authenticator, Peer, SessionSettings, Tokens
+    from leveret.session.authentication import Authenticator
+from leveret.session.settings import Peer, SessionSettings, Tokens
 
 
 @final
@@ -105,7 +108,7 @@ class Connection(ConnectionBase):
     def run(self) -> None:
         """Parse what lies in the input until it ends or the connection is halted."""
         while self.halted == 0 and self.state != CLOSED and not self.closing.scans:
-            self.at_hand.begin(self.published)
+            self.current.begin(self.published)
             try:
                 if self.state == AWAITING_HEADER and not self._take_protocol_header():
                     break
@@ -115,7 +118,7 @@ class Connection(ConnectionBase):
                 self._fail(error)
             except Exception as bug:
                 # Not `error` again: to mypyc a name has one type in a function.
-                if isinstance(bug, MemoryError) or self.at_hand.changed(self.published):
+                if isinstance(bug, MemoryError) or self.current.changed(self.published):
                     raise
                 # All that was asked for before is whole; this left nothing half done.
                 self.log.append(("error", f"internal error: {bug!r}"))
@@ -162,7 +165,7 @@ class Connection(ConnectionBase):
                 self.publisher.take_whole()
                 if self.halted != 0:
                     return
-            self.at_hand.begin(self.published)
+            self.current.begin(self.published)
             if not reader.next():
                 return
             self._input.take(reader.kind, reader.channel, reader.start, reader.end)
@@ -260,13 +263,13 @@ class Connection(ConnectionBase):
 
     def fail_channel(self, number: i64, error: AmqpError) -> None:
         """Close a channel with an error that no method of the client caused."""
-        self.at_hand.method(number, 0)
+        self.current.method(number, 0)
         self._fail(error)
 
     def _name_method(self, error: AmqpError) -> None:
         """Have an error name the method that is at hand."""
-        error.class_id = int(self.at_hand.ids >> 16)
-        error.method_id = int(self.at_hand.ids & 0xFFFF)
+        error.class_id = int(self.current.ids >> 16)
+        error.method_id = int(self.current.ids & 0xFFFF)
 
     def _fail(self, error: AmqpError) -> None:
         """Close the channel or the connection that an error belongs to."""
@@ -274,7 +277,7 @@ class Connection(ConnectionBase):
             error.text = in_plain_words(error.text)
         if error.class_id == 0:
             self._name_method(error)
-        channel = self.channels.by_number.get(self.at_hand.channel)
+        channel = self.channels.by_number.get(self.current.channel)
         if isinstance(error, SoftError) and channel is not None and not channel.closing:
             self.log.append(("error", f"channel {channel.number}: {error}"))
             channel.confirms.write()

@@ -52,7 +52,7 @@ class FrameInput:
         closing: Closing,
     ) -> None:
         self._connection = connection
-        self._at_hand = connection.at_hand
+        self._current = connection.current
         self._reader = connection.reader
         self._channels = channels
         self._publisher = publisher
@@ -100,7 +100,7 @@ class FrameInput:
         except SoftError as error:
             text = "a method of another class than connection on a channel that is not open"
             raise ChannelFault(text, error.class_id, error.method_id) from None
-        self._at_hand.method(0, i64(read_i32_be(data, start)))
+        self._current.method(0, i64(read_i32_be(data, start)))
         return method
 
     def _connection_method(self, method: Method) -> None:
@@ -153,17 +153,17 @@ class FrameInput:
         connection = self._connection
         data = self._reader.data
         if channel.content.state != NO_CONTENT:
-            self._at_hand.publish(channel.number, connection.published)
+            self._current.publish(channel.number, connection.published)
             raise UnexpectedFrame("a method in the middle of content")
         ids: i64 = i64(read_i32_be(data, start)) if end - start >= 4 else 0
         if ids == BASIC_PUBLISH:
-            self._at_hand.publish(channel.number, connection.published)
+            self._current.publish(channel.number, connection.published)
             channel.content.begin(data[start + 4 : end])
             return
         # A name that cannot be is a fault of the channel; it is found when the method is read.
-        self._at_hand.method(channel.number, 0)
+        self._current.method(channel.number, 0)
         method = decode_method(data, start, end)
-        self._at_hand.method(channel.number, ids)
+        self._current.method(channel.number, ids)
         if isinstance(method, ChannelClose):
             # What is settled is told before the close-ok: nothing may follow it on this number.
             channel.confirms.write()
@@ -180,7 +180,7 @@ class FrameInput:
 
     def _content_frame(self, channel: Channel, kind: i64, start: i64, end: i64) -> None:
         """Take a content header or body frame, and the publish that it ends."""
-        self._at_hand.publish(channel.number, self._connection.published)
+        self._current.publish(channel.number, self._connection.published)
         whole = False
         if kind == FRAME_HEADER:
             whole = channel.content.take_header(self._reader.data, start, end)

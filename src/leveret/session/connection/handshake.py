@@ -1,7 +1,7 @@
 """The opening of a connection: start, login, tune, open (AMQP 0-9-1 section 2.2.4).
 
-Argon2 is slow on purpose, so a login is an effect: the connection parses nothing until who judges
-has answered, and goes on from there.  A judge that answers at once does not hold it up.
+Argon2 is slow on purpose, so a login is an effect: the connection parses nothing until the
+authenticator has answered.  One that answers at once does not hold it up.
 
 Source for what is refused and how: behaviours 1 to 6.
 """
@@ -15,11 +15,11 @@ from mypy_extensions import i64
 from leveret.errors import CommandInvalid, ConnectionForced, InternalError, NotAllowed
 from leveret.limits import FRAME_BYTES_MIN
 from leveret.session.admission import network_of
+from leveret.session.authentication import Authenticator, Login
 from leveret.session.connection.closing import Closing
 from leveret.session.connection.heartbeat import Heartbeat
 from leveret.session.connection.sasl import MECHANISMS, credentials
 from leveret.session.connection_base import ConnectionBase
-from leveret.session.settings import Authenticator, Login
 from leveret.session.states import (
     AWAITING_OPEN,
     AWAITING_START_OK,
@@ -43,7 +43,7 @@ from leveret.wire.methods import (
     ConnectionTuneOk,
 )
 
-#: Why nobody looked at a password.
+#: Why a password was not verified.
 TOO_MANY: Final = "too many logins wait for their passwords to be verified"
 
 
@@ -95,7 +95,7 @@ class Handshake:
             raise CommandInvalid(f"{method.NAME} before the connection is open")
 
     def _start_ok(self, method: ConnectionStartOk) -> None:
-        """Have the login judged; the connection goes on at once or when the answer comes."""
+        """Have the login verified; the connection goes on at once or when the answer comes."""
         connection = self._connection
         self.client_properties = method.client_properties
         connection.take_capabilities(method.client_properties)
@@ -109,7 +109,7 @@ class Handshake:
         login = StartLogin(self, user, password, network_of(connection.peer.host))
         self._authenticator.begin(login)
         if login.answered:
-            self.judged(login)
+            self.verified(login)
         else:
             login.waiting = True
 
@@ -161,7 +161,7 @@ class Handshake:
         """Tell whether the login is waited for; the connection may have been closed meanwhile."""
         return self._connection.state == VERIFYING_LOGIN
 
-    def judged(self, login: StartLogin) -> None:
+    def verified(self, login: StartLogin) -> None:
         """Tune the connection, or refuse it."""
         connection = self._connection
         user = login.user
@@ -185,10 +185,10 @@ class Handshake:
         connection.send(0, tune)
         connection.advance(LOGIN_ACCEPTED)
 
-    def judged_late(self, login: StartLogin) -> None:
+    def verified_late(self, login: StartLogin) -> None:
         """The same in a turn in which the client sent nothing: parse on."""
         if self.is_verifying():
-            self.judged(login)
+            self.verified(login)
             self._connection.wake()
             self._connection.run()
 
@@ -208,12 +208,12 @@ class Handshake:
             f"ACCESS_REFUSED - Login was refused using authentication mechanism {self.mechanism}. "
             "For details see the broker logfile."
         )
-        # Who is told is told at once where it is his first failure; silence always costs time.
+        # A client that understands the answer has it at once after its first failure.
         delays = backoff - 1 if self._connection.capabilities.failure_close else backoff
         self._answer_late("error", text, delays, ConnectionClose(403, said))
 
     def _answer_late(self, level: str, text: str, delays: int, close: ConnectionClose) -> None:
-        """Send a close to who can take it, else end in silence, after so many delays."""
+        """After so many delays send a close, or end in silence where it is not understood."""
         connection = self._connection
         connection.log.append((level, text))
         connection.advance(LOGIN_REFUSED)
@@ -253,9 +253,9 @@ class StartLogin(Login):
         self.waiting = False
 
     def go_on(self) -> None:
-        """Judge, and parse on if the connection waited."""
+        """Act on the answer, and parse on, if the connection waited for it."""
         if self.waiting:
-            self._handshake.judged_late(self)
+            self._handshake.verified_late(self)
 
     def fail(self, bug: Exception) -> None:
         """End the connection for a fault of ours."""

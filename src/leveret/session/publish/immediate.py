@@ -23,8 +23,8 @@ from leveret.session.publish.route import (
     ALREADY_TAKEN,
     Route,
     check_publisher,
-    give_back,
     queues_of,
+    return_message,
 )
 
 #: What a message comes back with that no consumer can take now.
@@ -61,13 +61,13 @@ def accept_immediate(
         channel.transaction.hold(TxPublish(message, queues, route.mandatory, None, None, True))
         connection.check_publisher(True)
         return
-    outcome = hand_out(channel, message, queues, route.mandatory)
+    outcome = deliver_now(channel, message, queues, route.mandatory)
     if channel.mode == CONFIRM:
         channel.confirms.count(outcome)
     connection.check_publisher(outcome & RECORDED != 0)
 
 
-def hand_out(channel: Channel, message: Message, queues: list[Queue], mandatory: bool) -> i64:
+def deliver_now(channel: Channel, message: Message, queues: list[Queue], mandatory: bool) -> i64:
     """Put a message into those of `queues` that hand it out now; return what `publish` does."""
     vhost = channel.vhost
     turn = channel.connection.turn
@@ -82,9 +82,9 @@ def hand_out(channel: Channel, message: Message, queues: list[Queue], mandatory:
     if turn.events is not None:
         turn.events.published(vhost, message, len(taking))
     if mandatory and not is_reached(queues):
-        give_back(channel, message)
+        return_message(channel, message)
     elif not taking:
-        give_back(channel, message, NO_CONSUMERS, "NO_CONSUMERS")
+        return_message(channel, message, NO_CONSUMERS, "NO_CONSUMERS")
     elif mandatory and outcome & KNOWN and channel.connection.capabilities.already_taken:
-        give_back(channel, message, ALREADY_TAKEN, "ALREADY_TAKEN")
+        return_message(channel, message, ALREADY_TAKEN, "ALREADY_TAKEN")
     return outcome

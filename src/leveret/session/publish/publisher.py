@@ -30,9 +30,9 @@ from leveret.session.publish.route import (
     ALREADY_TAKEN,
     Route,
     check_publisher,
-    give_back,
     queues_of,
     resolve,
+    return_message,
     unrefused,
 )
 from leveret.session.publish.staged import accept_special
@@ -45,7 +45,7 @@ class Publisher:
 
     def __init__(self, connection: ConnectionBase, channels: Channels) -> None:
         self._connection = connection
-        self._at_hand = connection.at_hand
+        self._current = connection.current
         self._reader = connection.reader
         self._shape = connection.shape
         self._channels = channels
@@ -75,7 +75,7 @@ class Publisher:
                 channels.recent = channel
             if channel.closing or channel.content.state != NO_CONTENT:
                 return
-            self._at_hand.publish(shape.channel, connection.published)
+            self._current.publish(shape.channel, connection.published)
             mode = skim_properties(data, shape.properties, shape.properties_end)
             reader.position = shape.after
             self.accept(
@@ -145,9 +145,9 @@ class Publisher:
             turn.events.published(vhost, message, len(queues))
         if route.mandatory:
             if not is_reached(queues):
-                give_back(channel, message)
+                return_message(channel, message)
             elif outcome & KNOWN and connection.capabilities.already_taken:
-                give_back(channel, message, ALREADY_TAKEN, "ALREADY_TAKEN")
+                return_message(channel, message, ALREADY_TAKEN, "ALREADY_TAKEN")
         if channel.mode == CONFIRM:
             channel.confirms.count(outcome)
         connection.check_publisher(outcome & RECORDED != 0)

@@ -194,7 +194,7 @@ def unrefused(routing: Routing) -> list[Queue]:
     return routing.queues
 
 
-def give_back(
+def return_message(
     channel: Channel, message: Message, code: int = NO_ROUTE, text: str = "NO_ROUTE"
 ) -> None:
     """Write a basic.return for a mandatory message that arrived nowhere."""

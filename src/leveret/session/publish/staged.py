@@ -1,7 +1,7 @@
 """Publishes that do not simply go to queues: those that are staged, and the commits of batches.
 
-A message to a staging queue is judged as if it went where its headers say it is to go: whoever may
-not write there is told at once.  Its CC and BCC are kept, and count when it goes on.
+A message to a staging queue is checked as if it went to the exchange that its headers name: a user
+who may not write there is refused at once.  Its CC and BCC are kept, and count when it goes on.
 
 A commit may take several turns.  The connection stands still meanwhile (`HALT_COMMIT`), so that all
 that came after it is done after it, and confirms stay in order.  On a confirming channel a refused
@@ -33,7 +33,7 @@ from leveret.session.publish.route import (
     check_copies,
     check_publisher,
     decoded,
-    give_back,
+    return_message,
     writable,
 )
 from leveret.session.publish.topic_access import check_way
@@ -69,22 +69,22 @@ def _stage(channel: Channel, route: Route, properties: bytes, body: bytes) -> No
     connection = channel.connection
     owner = connection.access.owner
     staging.check_user(owner)
-    judged = inspect(channel, properties) or Inspected(properties, [], b"")
-    _check_destination(channel, judged.properties, judged.more_keys)
-    if judged.numbered:
-        check_publisher(channel, route, judged.publisher, [], judged.properties)
-        channel.vhost.check_publisher(judged.properties, route.queues, owner)
+    inspected = inspect(channel, properties) or Inspected(properties, [], b"")
+    _check_destination(channel, inspected.properties, inspected.more_keys)
+    if inspected.numbered:
+        check_publisher(channel, route, inspected.publisher, [], inspected.properties)
+        channel.vhost.check_publisher(inspected.properties, route.queues, owner)
     route.exchange.published_in += 1
     connection.count_published()
     # What is staged is kept whatever its delivery mode is; that counts when it goes on.
     message = Message(
-        addressed(route.address, judged),
-        judged.properties,
+        addressed(route.address, inspected),
+        inspected.properties,
         body,
         connection.turn.now_ms,
         True,
         False,
-        judged.numbered,
+        inspected.numbered,
     )
     if channel.mode == TX:
         channel.transaction.hold(TxPublish(message, route.queues, route.mandatory, staging))
@@ -261,7 +261,7 @@ def refuse(channel: Channel, message: Message, mandatory: bool, error: SoftError
     channel.connection.log.append(("error", f"channel {channel.number}: {error}"))
     if mandatory:
         text = error.reply_text.encode("utf-8", "replace")[:SHORT_STRING_BYTES_MAX]
-        give_back(channel, message, error.code, text.decode("utf-8", "ignore"))
+        return_message(channel, message, error.code, text.decode("utf-8", "ignore"))
     channel.confirms.count(REJECTED)
 
 

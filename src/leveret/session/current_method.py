@@ -15,7 +15,7 @@ from leveret.wire.methods.ids import BASIC_PUBLISH
 
 
 @final
-class AtHand:
+class CurrentMethod:
     """The method or publish at hand, and how far things had come when it began."""
 
     def __init__(self, turn: Turn) -> None:

@@ -1,0 +1,65 @@
+"""What a session and its shell know of logins: the question, and who answers it."""
+
+from __future__ import annotations
+
+from mypy_extensions import mypyc_attr
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Login:
+    """A login that is to be verified; `go_on` is called when the answer comes.
+
+    `network` is the network of the client's address: failures are counted by it.
+    """
+
+    def __init__(self, user: str, password: bytes, network: str = "") -> None:
+        self.user = user
+        self.password = password
+        self.network = network
+        self.answered = False
+        self.accepted = False
+        #: True where the password was not verified, because too many logins wait.
+        self.turned_away = False
+        #: By how many times the usual delay the answer to a refusal waits.
+        self.backoff = 1
+
+    def answer(self, accepted: bool) -> None:
+        """Hear whether the password is the user's; only the first answer counts."""
+        if not self.answered:
+            self.answered = True
+            self.accepted = accepted
+            self.go_on()
+
+    def turn_away(self) -> None:
+        """Hear that too many logins wait."""
+        if not self.answered:
+            self.turned_away = True
+            self.answer(False)
+
+    def fail(self, bug: Exception) -> None:
+        """Hear that it cannot be verified because of `bug`, an unexpected exception."""
+        self.answer(False)
+
+    def go_on(self) -> None:
+        """Go on with the answer."""
+        raise RuntimeError("a login says how its session goes on")
+
+    def wanted(self) -> bool:
+        """Tell whether the session still waits for the answer."""
+        return True
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Authenticator:
+    """Verifies logins: at once by `verify`, or by a `begin` that lets the answer come later."""
+
+    def verify(self, user: str, password: bytes) -> bool:
+        """Tell whether `password` is the user's."""
+        raise RuntimeError("an authenticator verifies logins")
+
+    def begin(self, login: Login) -> None:
+        """Begin to verify `login`; its `answer` is called once, here or later.
+
+        An unknown user costs as much as a known one.
+        """
+        login.answer(self.verify(login.user, login.password))
