@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from leveret.store.survey.catalog import IDENTITY, PASSING, Catalog
+from leveret.store.records.catalog import IDENTITY, PASSING, Catalog
 
 SOURCE = Path(__file__).parents[2] / "src" / "leveret"
 

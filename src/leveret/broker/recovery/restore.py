@@ -19,13 +19,14 @@ from mypy_extensions import i64
 from leveret.broker.backlog.source import Returned
 from leveret.broker.classic.chunked import ChunkedQueue
 from leveret.broker.classic.classic import ClassicQueue
-from leveret.broker.core.ownership import Owner, recorded_owner
+from leveret.broker.core.ownership import recorded_owner
 from leveret.broker.node.broker import Broker
 from leveret.broker.policy.policy import restored_policy
 from leveret.broker.queue.publishers import Publishers
 from leveret.broker.queue.queue import Queue
 from leveret.broker.recovery.chunks import restore_chunks
 from leveret.broker.recovery.deduplication import LearnedKeys
+from leveret.broker.recovery.queue import RestoredQueue
 from leveret.broker.recovery.sinks import LearnedSinks
 from leveret.broker.recovery.stream import restore_stream
 from leveret.broker.recovery.users import USER_KINDS, define_user, delete_user
@@ -33,6 +34,8 @@ from leveret.broker.staging.staging import staging_of
 from leveret.broker.stream.stream import STREAM_ID_FIELD, Stream
 from leveret.broker.topology.exchanges import make_exchange
 from leveret.message import Message
+from leveret.store.records.catalog import Catalog
+from leveret.store.records.fields import number, raw, table, text
 from leveret.store.records.ranges import RangeSet
 from leveret.store.records.record import FORGOTTEN
 from leveret.store.recovery.replay import Replay
@@ -48,81 +51,6 @@ PARAMETER_KINDS: Final = ("parameter", "global_parameter")
 #: Records that tell whose a name is that clients use.
 OWNED_KINDS: Final = ("publisher", "stream_consumer")
 
-#: What makes a binding unique: vhost, source, destination's kind and name, key, arguments.
-Identity = tuple[str, str, str, str, str, str]
-
-
-@final
-class RestoredQueue:
-    """What was told of one queue."""
-
-    def __init__(self, queue_id: i64) -> None:
-        self.queue_id: i64 = queue_id
-        self.definition: dict[str, object] | None = None
-        self.messages: dict[i64, Returned] = {}
-        self.next_sequence: i64 = 0
-        self.first_offset: i64 = 0
-        self.redelivered_below: i64 = 0
-        self.chunks: list[ChunkRef] = []
-        #: The sequences between the first and the last of each chunk.
-        self.covered = RangeSet()
-        self.dead = RangeSet()
-        #: How often messages in chunks came back, where the chunks do not say it.
-        self.counts: dict[i64, i64] = {}
-        #: Until when messages that came back wait for their next try.
-        self.retries: dict[i64, i64] = {}
-        #: How far the named consumers of a stream have come.
-        self.offsets: dict[bytes, int] = {}
-        #: Whose these names are, where that was told.
-        self.offset_owners: dict[bytes, Owner] = {}
-        #: Which of all streams of its name it is; empty where nothing told it.
-        self.stream_id = ""
-        self.deleted = False
-
-    def forget(self) -> None:
-        """Forget what was in it: it was deleted."""
-        self.messages.clear()
-        self.chunks.clear()
-        self.covered = RangeSet()
-        self.counts.clear()
-
-    def in_chunk(self, sequence: i64) -> bool:
-        """Tell whether a sequence lies in the range of a chunk."""
-        return self.covered.has(sequence)
-
-    def add_chunk(self, ref: ChunkRef) -> None:
-        """Learn where some of its messages lie."""
-        self.chunks.append(ref)
-        self.covered.add(ref.first, ref.last)
-
-    def hand_over(self, returned: Returned | None) -> None:
-        """Know of a message that lies in a chunk what its chunk does not say."""
-        if returned is not None and returned.count > 0:
-            self.counts[returned.sequence] = returned.count
-
-    def is_stream(self) -> bool:
-        """Tell whether it is a stream, as far as is known."""
-        definition = self.definition
-        if definition is None:
-            return False
-        arguments = definition.get("arguments")
-        return isinstance(arguments, dict) and arguments.get("x-queue-type") == "stream"
-
-    def keeps_all(self) -> bool:
-        """Tell whether its messages survive, persistent or not: as `Queue.keeps_all`."""
-        return self.is_stream() or (self.definition is not None and "delays" in self.definition)
-
-    def forget_counts(self, first: i64, last: i64) -> None:
-        """Forget how often messages came back that are gone."""
-        if last - first < len(self.counts):
-            sequence: i64 = first
-            while sequence <= last:
-                self.counts.pop(sequence, None)
-                sequence += 1
-        else:
-            for held in [held for held in self.counts if first <= held <= last]:
-                del self.counts[held]
-
 
 @final
 class Restore(Replay):
@@ -131,9 +59,8 @@ class Restore(Replay):
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self.queues: dict[i64, RestoredQueue] = {}
-        self.bindings: dict[Identity, dict[str, object]] = {}
-        #: The bindings of each end: vhost, `queue` or `exchange`, and name.
-        self.ends: dict[tuple[str, str, str], dict[Identity, None]] = {}
+        #: Bindings, which go with either of their ends.
+        self.bindings = Catalog()
         self.keys = LearnedKeys()
         self.publishers: dict[i64, Publishers] = {}
         self.sinks = LearnedSinks()
@@ -155,46 +82,46 @@ class Restore(Replay):
     def define(self, kind: str, definition: dict[str, object]) -> None:
         """Take a definition."""
         if kind == "vhost":
-            self.broker.restore_vhost(_text(definition, "name")).metadata.restore(definition)
+            self.broker.restore_vhost(text(definition, "name")).metadata.restore(definition)
         elif kind == "exchange":
             self._define_exchange(definition)
         elif kind == "queue":
-            queue_id: i64 = _number(definition, "id")
+            queue_id: i64 = number(definition, "id")
             self._queue(queue_id).definition = definition
             self._identified(queue_id, definition)
-            self.keys.queue_defined(queue_id, _table(definition, "arguments"))
+            self.keys.queue_defined(queue_id, table(definition, "arguments"))
         elif kind == STREAM_ID_FIELD:
-            self._identified(_number(definition, "id"), definition)
+            self._identified(number(definition, "id"), definition)
         elif kind == "binding":
-            self._define_binding(definition)
+            self.bindings.define(kind, definition)
         elif kind in USER_KINDS:
             define_user(self.broker.users, kind, definition)
         elif kind in POLICY_KINDS:
-            vhost = self.broker.restore_vhost(_text(definition, "vhost"))
+            vhost = self.broker.restore_vhost(text(definition, "vhost"))
             operator = kind == "operator_policy"
             vhost.policies.restore(restored_policy(definition, operator), operator)
-            self.keys.policy_defined(_table(definition, "definition"))
+            self.keys.policy_defined(table(definition, "definition"))
         elif kind in PARAMETER_KINDS:
             self.broker.parameters.restore(kind, definition, True)
         elif kind == "sink":
             self.sinks.define(definition)
         elif kind == "deduplication":
-            at: i64 = _number(definition, "id")
+            at: i64 = number(definition, "id")
             self.keys.window_defined(at, definition.get("header"), definition.get("keys"))
             self.keys.queued_defined(at, definition.get("header"), definition.get("queued"))
         elif kind == "retry":
-            queue = self._queue(_number(definition, "id"))
-            queue.retries[_number(definition, "sequence")] = _number(definition, "due_ms")
+            queue = self._queue(number(definition, "id"))
+            queue.retries[number(definition, "sequence")] = number(definition, "due_ms")
         elif kind == "redelivered":
-            queue = self._queue(_number(definition, "id"))
-            queue.redelivered_below = max(queue.redelivered_below, _number(definition, "below"))
+            queue = self._queue(number(definition, "id"))
+            queue.redelivered_below = max(queue.redelivered_below, number(definition, "below"))
         elif kind in OWNED_KINDS:
             self._owned(kind, definition)
 
     def _owned(self, kind: str, definition: dict[str, object]) -> None:
         """Learn whose a name is that a queue or a stream knows."""
-        queue_id: i64 = _number(definition, "id")
-        name = _raw(definition, "name")
+        queue_id: i64 = number(definition, "id")
+        name = raw(definition, "name")
         owner = recorded_owner(definition)
         if owner is None:
             return
@@ -205,58 +132,52 @@ class Restore(Replay):
 
     def _identified(self, queue_id: i64, definition: dict[str, object]) -> None:
         """Learn a stream's id, which is certain again where it is told after damage."""
-        stream_id = _text(definition, STREAM_ID_FIELD)
+        stream_id = text(definition, STREAM_ID_FIELD)
         if stream_id:
             self._queue(queue_id).stream_id = stream_id
             self.unsure.pop(queue_id, None)
 
-    def _define_binding(self, definition: dict[str, object]) -> None:
-        identity = _identity(definition)
-        self.bindings[identity] = definition
-        for end in _ends(identity):
-            self.ends.setdefault(end, {})[identity] = None
-
     def _define_exchange(self, definition: dict[str, object]) -> None:
-        vhost = self.broker.restore_vhost(_text(definition, "vhost"))
-        name = _text(definition, "name")
+        vhost = self.broker.restore_vhost(text(definition, "vhost"))
+        name = text(definition, "name")
         vhost.exchanges.add(
             make_exchange(
                 name,
-                _text(definition, "type"),
+                text(definition, "type"),
                 True,
                 definition.get("auto_delete") is True,
                 definition.get("internal") is True,
-                _table(definition, "arguments"),
+                table(definition, "arguments"),
             )
         )
 
     def delete(self, kind: str, definition: dict[str, object]) -> None:
         """Take out a definition, with the bindings that hang on it."""
-        name = _text(definition, "name") if "name" in definition else ""
+        name = text(definition, "name") if "name" in definition else ""
         if kind == "vhost":
             self._delete_vhost(name)
         elif kind in USER_KINDS:
             delete_user(self.broker.users, kind, definition)
         elif kind == "exchange":
-            vhost = self.broker.restore_vhost(_text(definition, "vhost"))
+            vhost = self.broker.restore_vhost(text(definition, "vhost"))
             vhost.exchanges.by_name.pop(name, None)
-            self._unbind(vhost.name, name, "exchange")
+            self.bindings.delete(kind, definition)
         elif kind == "queue":
-            queue = self._queue(_number(definition, "id"))
+            queue = self._queue(number(definition, "id"))
             queue.deleted = True
             queue.forget()
-            self._unbind(_text(definition, "vhost"), name, "queue")
+            self.bindings.delete(kind, definition)
         elif kind == "binding":
-            self._forget_binding(_identity(definition))
+            self.bindings.delete(kind, definition)
         elif kind in POLICY_KINDS:
-            vhost = self.broker.restore_vhost(_text(definition, "vhost"))
+            vhost = self.broker.restore_vhost(text(definition, "vhost"))
             vhost.policies.restore_cleared(name, kind == "operator_policy")
         elif kind in PARAMETER_KINDS:
             self.broker.parameters.restore(kind, definition, False)
         elif kind == "sink":
             self.sinks.delete(definition)
         elif kind == "publisher":
-            self._publishers(_number(definition, "id")).forget(_raw(definition, "name"))
+            self._publishers(number(definition, "id")).forget(raw(definition, "name"))
 
     def _delete_vhost(self, name: str) -> None:
         """Take out a vhost with all that is in it.
@@ -270,26 +191,10 @@ class Restore(Replay):
         self.sinks.forget_vhost(name)
         for queue in self.queues.values():
             definition = queue.definition
-            if definition is not None and _text(definition, "vhost") == name:
+            if definition is not None and text(definition, "vhost") == name:
                 queue.deleted = True
                 queue.forget()
-        for identity in list(self.bindings):
-            if identity[0] == name:
-                self._forget_binding(identity)
-
-    def _unbind(self, vhost: str, name: str, kind: str) -> None:
-        for identity in list(self.ends.get((vhost, kind, name), ())):
-            self._forget_binding(identity)
-
-    def _forget_binding(self, identity: Identity) -> None:
-        if self.bindings.pop(identity, None) is None:
-            return
-        for end in _ends(identity):
-            bindings = self.ends.get(end)
-            if bindings is not None:
-                bindings.pop(identity, None)
-                if not bindings:
-                    del self.ends[end]
+        self.bindings.delete("vhost", {"name": name})
 
     def counter(self, name: str, value: i64) -> None:
         """Take a counter: of queues' ids, or of users' numbers."""
@@ -473,7 +378,7 @@ class Restore(Replay):
                 self._explain(queue)
             self._build(queue, unclean)
         self.sinks.finish(self.broker)
-        for definition in self.bindings.values():
+        for _, definition in self.bindings.all_of("binding"):
             self._bind(definition)
         for vhost in self.broker.vhosts.values():
             vhost.policies.govern_exchanges()
@@ -497,10 +402,10 @@ class Restore(Replay):
     def _build(self, restored: RestoredQueue, unclean: bool) -> None:
         definition = restored.definition
         assert definition is not None
-        vhost = self.broker.restore_vhost(_text(definition, "vhost"))
+        vhost = self.broker.restore_vhost(text(definition, "vhost"))
         queue: Queue
         if "delays" in definition:
-            exchange = vhost.exchanges.by_name.get(_text(definition, "delays"))
+            exchange = vhost.exchanges.by_name.get(text(definition, "delays"))
             if exchange is None or exchange.delayed is not None:
                 # Only damage parts a store from its exchange: their deletes are one record.
                 self._explain(restored)
@@ -510,11 +415,11 @@ class Restore(Replay):
         else:
             queue = vhost.queues.make(
                 restored.queue_id,
-                _text(definition, "name"),
+                text(definition, "name"),
                 True,
                 False,
                 definition.get("auto_delete") is True,
-                _table(definition, "arguments"),
+                table(definition, "arguments"),
             )
         staging = staging_of(queue)
         if staging is not None:
@@ -563,61 +468,16 @@ class Restore(Replay):
 
     def _bind(self, definition: dict[str, object]) -> None:
         """Put a binding back whose ends are there (their deletes were replayed before)."""
-        vhost = self.broker.restore_vhost(_text(definition, "vhost"))
-        source = vhost.exchanges.by_name.get(_text(definition, "source"))
-        to_queue = _text(definition, "destination_type") == "queue"
-        destination = _text(definition, "destination")
+        vhost = self.broker.restore_vhost(text(definition, "vhost"))
+        source = vhost.exchanges.by_name.get(text(definition, "source"))
+        to_queue = text(definition, "destination_type") == "queue"
+        destination = text(definition, "destination")
         there = destination in (vhost.queues.by_name if to_queue else vhost.exchanges.by_name)
         if source is not None and there:
             vhost.exchanges.restore_binding(
                 source,
                 destination,
                 to_queue,
-                _text(definition, "routing_key"),
-                _table(definition, "arguments"),
+                text(definition, "routing_key"),
+                table(definition, "arguments"),
             )
-
-
-def _ends(identity: Identity) -> list[tuple[str, str, str]]:
-    """Return the ends of a binding, on which it hangs."""
-    vhost, source, kind, destination, _, _ = identity
-    return [(vhost, "exchange", source), (vhost, kind, destination)]
-
-
-def _identity(definition: dict[str, object]) -> Identity:
-    """Return what makes a binding's record unique; arguments compare by what they hold."""
-    arguments = _table(definition, "arguments")
-    return (
-        _text(definition, "vhost"),
-        _text(definition, "source"),
-        _text(definition, "destination_type"),
-        _text(definition, "destination"),
-        _text(definition, "routing_key"),
-        repr(sorted(arguments.items(), key=_first)),
-    )
-
-
-def _first(item: tuple[str, object]) -> str:
-    return item[0]
-
-
-def _text(definition: dict[str, object], field: str) -> str:
-    value = definition.get(field, "")
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "surrogateescape")
-    return value if isinstance(value, str) else str(value)
-
-
-def _raw(definition: dict[str, object], field: str) -> bytes:
-    value = definition.get(field)
-    return value if isinstance(value, bytes) else _text(definition, field).encode()
-
-
-def _number(definition: dict[str, object], field: str) -> int:
-    value = definition.get(field, 0)
-    return value if isinstance(value, int) else 0
-
-
-def _table(definition: dict[str, object], field: str) -> dict[str, object]:
-    value = definition.get(field)
-    return value if isinstance(value, dict) else {}

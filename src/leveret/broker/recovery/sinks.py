@@ -19,6 +19,7 @@ from leveret.broker.classic.classic import ClassicQueue
 from leveret.broker.core.ownership import Owner, recorded_owner
 from leveret.broker.staging.area import area_of
 from leveret.broker.staging.release import Sink
+from leveret.store.records.fields import number, text
 
 if TYPE_CHECKING:
     from leveret.broker.node.broker import Broker
@@ -56,16 +57,16 @@ class LearnedSinks:
             sink = RestoredSink()
         self._sinks[place] = sink
         sink.adopted = definition.get("adopted") is True
-        batch = _number(definition, "batch")
+        batch = number(definition, "batch")
         sink.batch = batch
-        sink.time_ms = _number(definition, "time_ms")
+        sink.time_ms = number(definition, "time_ms")
         sink.owner = recorded_owner(definition)
         listed = definition.get("queues")
         ids = [one for one in listed if isinstance(one, int)] if isinstance(listed, list) else []
         if ids:
             # Told again it comes at the end, where it was decided.
             sink.decisions.pop(batch, None)
-            sink.decisions[batch] = (ids, _text(definition, "unroutable"))
+            sink.decisions[batch] = (ids, text(definition, "unroutable"))
 
     def delete(self, definition: dict[str, object]) -> None:
         """Forget a sink."""
@@ -112,19 +113,7 @@ def _staged(vhost: Vhost) -> dict[i64, ClassicQueue]:
 def _place(definition: dict[str, object]) -> tuple[str, str, str]:
     """Return which sink a record is about."""
     return (
-        _text(definition, "vhost"),
-        _text(definition, "name"),
-        _text(definition, "destination"),
+        text(definition, "vhost"),
+        text(definition, "name"),
+        text(definition, "destination"),
     )
-
-
-def _text(definition: dict[str, object], field: str) -> str:
-    value = definition.get(field, "")
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "surrogateescape")
-    return value if isinstance(value, str) else ""
-
-
-def _number(definition: dict[str, object], field: str) -> int:
-    value = definition.get(field, 0)
-    return value if isinstance(value, int) else 0

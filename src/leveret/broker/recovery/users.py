@@ -13,6 +13,7 @@ from typing import Final
 from leveret.broker.node.users import SHA256, User, Users
 from leveret.broker.values.permission import Permission, TopicPermission
 from leveret.errors import PreconditionFailed
+from leveret.store.records.fields import text
 
 #: The kinds of records that are of users.
 USER_KINDS: Final = ("user", "permission", "topic_permission", "user_limits")
@@ -23,21 +24,21 @@ def define_user(users: Users, kind: str, definition: dict[str, object]) -> None:
     if kind == "user":
         _define_user(users, definition)
         return
-    user = _text(definition, "user")
+    user = text(definition, "user")
     if kind == "user_limits":
         limits = definition.get("limits")
         if isinstance(limits, dict):
             users.limits[user] = {str(name): int(value) for name, value in limits.items()}
         return
-    key = (user, _text(definition, "vhost"))
-    write = _text(definition, "write")
-    read = _text(definition, "read")
+    key = (user, text(definition, "vhost"))
+    write = text(definition, "write")
+    read = text(definition, "read")
     with contextlib.suppress(PreconditionFailed):
         if kind == "permission":
-            users.permissions[key] = Permission(_text(definition, "configure"), write, read)
+            users.permissions[key] = Permission(text(definition, "configure"), write, read)
         else:
             of_user = users.topic_permissions.setdefault(key, {})
-            of_user[_text(definition, "exchange")] = TopicPermission(write, read)
+            of_user[text(definition, "exchange")] = TopicPermission(write, read)
 
 
 def _define_user(users: Users, definition: dict[str, object]) -> None:
@@ -45,8 +46,8 @@ def _define_user(users: Users, definition: dict[str, object]) -> None:
     tags = definition.get("tags")
     if isinstance(password_hash, bytes):
         names = [str(tag) for tag in tags] if isinstance(tags, list) else []
-        algorithm = _text(definition, "hashing_algorithm") or SHA256
-        user = User(_text(definition, "name"), password_hash, names, algorithm)
+        algorithm = text(definition, "hashing_algorithm") or SHA256
+        user = User(text(definition, "name"), password_hash, names, algorithm)
         number = definition.get("number")
         user.number = number if isinstance(number, int) else 0
         users.restore_user(user)
@@ -54,18 +55,13 @@ def _define_user(users: Users, definition: dict[str, object]) -> None:
 
 def delete_user(users: Users, kind: str, definition: dict[str, object]) -> None:
     """Take out what a record of one of `USER_KINDS` names."""
-    user = _text(definition, "user")
-    key = (user, _text(definition, "vhost"))
+    user = text(definition, "user")
+    key = (user, text(definition, "vhost"))
     if kind == "user":
-        users.restore_deleted_user(_text(definition, "name"))
+        users.restore_deleted_user(text(definition, "name"))
     elif kind == "user_limits":
         users.limits.pop(user, None)
     elif kind == "permission":
         users.permissions.pop(key, None)
     elif key in users.topic_permissions:
-        users.topic_permissions[key].pop(_text(definition, "exchange"), None)
-
-
-def _text(definition: dict[str, object], field: str) -> str:
-    value = definition.get(field, "")
-    return value if isinstance(value, str) else ""
+        users.topic_permissions[key].pop(text(definition, "exchange"), None)

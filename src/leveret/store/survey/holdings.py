@@ -15,11 +15,12 @@ from mypy_extensions import i64, mypyc_attr
 
 from leveret.chunk import NEVER
 from leveret.message import Message
+from leveret.store.records.catalog import Catalog
+from leveret.store.records.fields import number, text
 from leveret.store.records.ranges import RangeSet
 from leveret.store.records.record import FORGOTTEN
 from leveret.store.recovery.replay import Replay
 from leveret.store.segments.segments import ChunkRef
-from leveret.store.survey.catalog import Catalog, number, text
 from leveret.wire.numbered import read_numbered
 
 

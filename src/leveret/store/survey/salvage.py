@@ -32,8 +32,8 @@ from leveret.store.disk import Disk
 from leveret.store.format import FORMAT_PATH, open_format
 from leveret.store.journal.files import JournalFiles
 from leveret.store.journal.journal import Journal
+from leveret.store.records.fields import number
 from leveret.store.recovery.recovery import RecoveryReport
-from leveret.store.survey.catalog import number
 from leveret.store.survey.holdings import Holding, Place
 from leveret.store.survey.omissions import chunk_at
 from leveret.store.survey.survey import Survey

@@ -1,7 +1,8 @@
 """Definitions as they stand after their records: what is told last counts, deletes take along.
 
-A broker has its own way to be put back (`broker/recovery/restore.py`); this is the way of tools,
-which have no broker and must lose nothing: of a kind that is not known here every record is kept.
+A broker takes most of them at once (`broker/recovery/restore.py`) and keeps only bindings here
+until their ends are known.  Tools have no broker and must lose nothing: of a kind that is not known
+here every record is kept.
 
 Invariants: a definition is kept once under what identifies it; what a vhost, exchange, queue or
 user owns goes with it.
@@ -11,6 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Final, final
+
+from leveret.store.records.fields import text
 
 #: What makes a definition of a kind unique.
 IDENTITY: Final[dict[str, list[str]]] = {
@@ -159,20 +162,6 @@ def _owners(kind: str, definition: dict[str, object]) -> list[Key]:
     elif kind != "queue" and "id" in definition:
         owners.append(("queue", text(definition, "id")))
     return owners
-
-
-def text(definition: dict[str, object], field: str) -> str:
-    """Return a field as text, empty where it is not there."""
-    value = definition.get(field, "")
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "surrogateescape")
-    return value if isinstance(value, str) else str(value)
-
-
-def number(definition: dict[str, object], field: str) -> int:
-    """Return a field that is a number, 0 where there is none."""
-    value = definition.get(field, 0)
-    return value if isinstance(value, int) else 0
 
 
 def _first(item: tuple[str, object]) -> str:
