@@ -104,7 +104,7 @@ def test_of_an_unknown_kind_everything_is_kept() -> None:
 
 
 def test_every_kind_that_the_broker_deletes_is_known() -> None:
-    text = "\n".join(path.read_text() for path in (SOURCE / "broker").glob("*.py"))
+    text = "\n".join(path.read_text() for path in (SOURCE / "broker").rglob("*.py"))
     deleted = set(re.findall(r'journal\.delete\(\s*"(\w+)"', text))
     defined = set(re.findall(r'(?:journal|out)\.define\(\s*"(\w+)"', text))
     assert len(deleted) > 8
