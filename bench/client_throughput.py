@@ -15,9 +15,8 @@ import asyncio
 import time
 
 from leveret.client import asynchronous, blocking
-from leveret.client.events import ChannelEnded, Replied, Settled
+from leveret.client.events import ChannelEnded, Owner, Replied, Settled, Token
 from leveret.client.message import Message, ReturnedMessage
-from leveret.client.owner import Owner, Token
 from leveret.client.session import Session
 from leveret.client.uri import Parameters
 from leveret.wire.buffer import COMPILED, BytesWriter

@@ -14,9 +14,8 @@ from collections.abc import Callable
 from typing import Final, Self, TypeVar
 
 from leveret.client.channel_session import ChannelSession
-from leveret.client.events import ChannelEnded, Event, Replied, Settled
+from leveret.client.events import ChannelEnded, Event, Owner, Replied, Settled, Token
 from leveret.client.message import Message, ReturnedMessage
-from leveret.client.owner import Owner, Token
 from leveret.client.session import Session
 from leveret.client.states import ChannelState, ConnectionState
 from leveret.client.uri import Parameters

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql.types import StructField, StructType
 
 from leveret.client import BasicProperties, Message
-from leveret.client.owner import Owner
+from leveret.client.events import Owner
 from leveret.spark.columns import BatchBuilder
 from leveret.spark.queue_rows import SpoolBatchBuilder, to_spool
 from leveret.spark.schema import PROPERTIES, ROW

@@ -20,6 +20,7 @@ from leveret.client.events import (
     Cancelled,
     ChannelEnded,
     FlowChanged,
+    OwnedChannel,
     Replied,
     Settled,
 )
@@ -58,15 +59,14 @@ from leveret.wire.methods.confirm import ConfirmSelect
 from leveret.wire.properties import NO_PROPERTIES
 
 if TYPE_CHECKING:
-    from leveret.client.events import Event
-    from leveret.client.owner import Owner, Token
+    from leveret.client.events import Event, Owner, Token
     from leveret.wire.method import Method
 
 #: `_remaining` while the header has not come.
 _HEADER_NEXT: Final = -1
 
 
-class ChannelSession:
+class ChannelSession(OwnedChannel):
     """A channel's state; `owner` is the shell's channel, which messages ack by."""
 
     __slots__ = (
@@ -81,14 +81,11 @@ class ChannelSession:
         "_reported",
         "confirms",
         "error",
-        "number",
-        "owner",
         "state",
     )
 
     def __init__(self, number: int, output: Output, owner: Owner, token: Token) -> None:
-        self.number = number
-        self.owner = owner
+        super().__init__(number, owner)
         self.confirms: Confirms | None = None
         self.error: Exception | None = None
         self._output = output

@@ -20,8 +20,8 @@ from leveret.limits import CLIENT_FAILURES_MAX
 
 if TYPE_CHECKING:
     from leveret.client.errors import PublishFailed
+    from leveret.client.events import Token
     from leveret.client.message import ReturnedMessage
-    from leveret.client.owner import Token
 
 #: What identifies a returned message: exchange, routing key and body.
 Identity = tuple[str, str, bytes]

@@ -1,21 +1,71 @@
-"""What a session reports of the bytes it was given, in the order of those bytes.
+"""What a session reports of the bytes it was given, in the order of those bytes, and to whom.
 
 Besides these, a delivery is reported as its `Message`.  A token is whatever the caller gave with a
 request or a publish; it comes back once: answered, settled, or in the end of its channel.
+
+A session holds tokens and owners and calls none of them: they come back to the shell in events.  A
+shell (asyncio, blocking) implements both.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from leveret.client.message import Message, ReturnedMessage
+from leveret.client.message import Message, Receiver, ReturnedMessage
 
 if TYPE_CHECKING:
-    from leveret.client.channel_session import ChannelSession
     from leveret.client.errors import PublishFailed
-    from leveret.client.owner import Token
     from leveret.wire.method import Method
+
+
+class Token(ABC):
+    """Someone who waits for the reply to a request or the confirm of a publish."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def replied(self, reply: Replied) -> None:
+        """Take the reply, before anything that follows it."""
+
+    @abstractmethod
+    def end(self, error: Exception | None) -> None:
+        """Take the outcome of a publish, or the error that ended the waiting."""
+
+
+class Owner(Receiver):
+    """A shell's channel: it takes what is reported of its session."""
+
+    @abstractmethod
+    def came_back(self, message: ReturnedMessage) -> None:
+        """Take a returned message that belongs to no unconfirmed publish."""
+
+    @abstractmethod
+    def settled(self, event: Settled) -> None:
+        """Take confirms."""
+
+    @abstractmethod
+    def consumer_cancelled(self, consumer_tag: str) -> None:
+        """Take the broker's basic.cancel."""
+
+    @abstractmethod
+    def flow_changed(self, active: bool) -> None:
+        """Take channel.flow, which was answered."""
+
+    @abstractmethod
+    def ended(self, event: ChannelEnded) -> None:
+        """Take the end of the channel."""
+
+
+class OwnedChannel:
+    """A channel of a session, as its events name it: its number, and the shell's channel."""
+
+    __slots__ = ("number", "owner")
+
+    def __init__(self, number: int, owner: Owner) -> None:
+        self.number = number
+        self.owner = owner
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +109,7 @@ class Replied:
 class ChannelEnded:
     """A channel has ended; `error` is None when this side closed it."""
 
-    channel: ChannelSession
+    channel: OwnedChannel
     error: Exception | None
     tokens: tuple[Token, ...]
 
@@ -68,7 +118,7 @@ class ChannelEnded:
 class FlowChanged:
     """The broker asks this channel to stop or to go on publishing; it was answered."""
 
-    channel: ChannelSession
+    channel: OwnedChannel
     active: bool
 
 
@@ -76,7 +126,7 @@ class FlowChanged:
 class Cancelled:
     """The broker ended a consumer."""
 
-    channel: ChannelSession
+    channel: OwnedChannel
     consumer_tag: str
 
 
@@ -84,7 +134,7 @@ class Cancelled:
 class CameBack:
     """A mandatory message came back that belongs to no unconfirmed publish."""
 
-    channel: ChannelSession
+    channel: OwnedChannel
     message: ReturnedMessage
 
 
@@ -92,7 +142,7 @@ class CameBack:
 class Settled:
     """Publishes were confirmed or refused; `outcomes` are those that carried a token."""
 
-    channel: ChannelSession
+    channel: OwnedChannel
     outcomes: tuple[tuple[Token, PublishFailed | None], ...]
 
 

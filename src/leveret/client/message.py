@@ -6,13 +6,13 @@ for, so that a consumer of bodies pays for nothing else.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 from leveret.wire.methods.basic import BasicDeliver, BasicGetOk
 from leveret.wire.properties import decode_properties
 
 if TYPE_CHECKING:
-    from leveret.client.owner import Owner
     from leveret.wire.methods.basic import BasicReturn
     from leveret.wire.properties import BasicProperties
 
@@ -40,6 +40,26 @@ class Content:
         return self.properties.headers or {}
 
 
+class Receiver(ABC):
+    """The channel that messages come on: it takes them, and they are acknowledged through it."""
+
+    @abstractmethod
+    def ack(self, delivery_tag: int = 0, *, multiple: bool = False) -> None:
+        """Ack one delivery, or with `multiple` all up to it; tag 0 with `multiple` means all."""
+
+    @abstractmethod
+    def nack(self, delivery_tag: int = 0, *, multiple: bool = False, requeue: bool = True) -> None:
+        """Refuse one delivery, or with `multiple` all up to it."""
+
+    @abstractmethod
+    def reject(self, delivery_tag: int, *, requeue: bool = True) -> None:
+        """Refuse one delivery."""
+
+    @abstractmethod
+    def delivered(self, message: Message) -> None:
+        """Take a delivery."""
+
+
 class Message(Content):
     """A message from a queue; it is to be acked unless its consumer has `no_ack`."""
 
@@ -47,7 +67,7 @@ class Message(Content):
 
     def __init__(
         self,
-        owner: Owner,
+        owner: Receiver,
         method: BasicDeliver | BasicGetOk,
         raw_properties: bytes,
         body: bytes,

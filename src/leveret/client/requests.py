@@ -1,13 +1,16 @@
 """What an application may ask of a channel: each request as its method and what its reply means.
 
-Both shells build their calls from these, so that what a reply means is written once.  The session
-has matched the reply with its request (`Method.REPLIES`), so that its class is known here.
+The calls of both shells are made of these functions (`awaited`, `waited_for`), so that arguments,
+contract and the meaning of a reply are written once; a shell's call returns, or raises, what the
+request results in.  The session has matched the reply with its request (`Method.REPLIES`), so that
+its class is known here.
 
 Invariant: a name that cannot be sent is refused with `TypeError` or `ValueError` that says which.
 """
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar, cast
 
@@ -66,6 +69,13 @@ class Request(Generic[T]):
     result: Callable[[Replied], T]
 
 
+def method_signature(make: Callable[..., object]) -> inspect.Signature:
+    """Return the signature that a shell's method shows whose request `make` makes."""
+    signature = inspect.signature(make)
+    shell = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return signature.replace(parameters=[shell, *signature.parameters.values()])
+
+
 def _nothing(_: Replied) -> None:
     """Mean nothing but that it was done."""
 
@@ -79,14 +89,20 @@ def _table(arguments: Mapping[str, object] | None) -> dict[str, object]:
 
 
 def queue_declare(
-    queue: str,
-    passive: bool,
-    durable: bool | None,
-    exclusive: bool,
-    auto_delete: bool,
-    arguments: Mapping[str, object] | None,
+    queue: str = "",
+    *,
+    passive: bool = False,
+    durable: bool | None = None,
+    exclusive: bool = False,
+    auto_delete: bool = False,
+    arguments: Mapping[str, object] | None = None,
 ) -> Request[DeclareOk]:
-    """Declare a queue; without `durable` it is so unless it is exclusive."""
+    """Create a queue, or with `passive` check that it is there.
+
+    It is durable unless it is exclusive, or `durable` says otherwise.
+
+    Raises: NotFound (404), ResourceLocked (405), PreconditionFailed (406), AccessRefused (403).
+    """
     method = QueueDeclare(
         queue=checked("queue", queue),
         passive=passive,
@@ -105,9 +121,12 @@ def _declared(reply: Replied) -> DeclareOk:
 
 
 def queue_bind(
-    queue: str, exchange: str, binding_key: str, arguments: Mapping[str, object] | None
+    queue: str,
+    exchange: str,
+    binding_key: str = "",
+    arguments: Mapping[str, object] | None = None,
 ) -> Request[None]:
-    """Bind a queue to an exchange."""
+    """Bind a queue to an exchange.  Raises: NotFound (404), AccessRefused (403)."""
     method = QueueBind(
         queue=checked("queue", queue),
         exchange=checked("exchange", exchange),
@@ -118,9 +137,12 @@ def queue_bind(
 
 
 def queue_unbind(
-    queue: str, exchange: str, binding_key: str, arguments: Mapping[str, object] | None
+    queue: str,
+    exchange: str,
+    binding_key: str = "",
+    arguments: Mapping[str, object] | None = None,
 ) -> Request[None]:
-    """Remove a binding of a queue."""
+    """Remove a binding.  Raises: NotFound (404)."""
     method = QueueUnbind(
         queue=checked("queue", queue),
         exchange=checked("exchange", exchange),
@@ -131,7 +153,7 @@ def queue_unbind(
 
 
 def queue_purge(queue: str) -> Request[int]:
-    """Drop a queue's ready messages."""
+    """Drop a queue's ready messages; return how many.  Raises: NotFound (404)."""
     return Request(QueuePurge(queue=checked("queue", queue)), _purged)
 
 
@@ -140,8 +162,8 @@ def _purged(reply: Replied) -> int:
     return cast(QueuePurgeOk, reply.method).message_count
 
 
-def queue_delete(queue: str, if_unused: bool, if_empty: bool) -> Request[int]:
-    """Delete a queue."""
+def queue_delete(queue: str, *, if_unused: bool = False, if_empty: bool = False) -> Request[int]:
+    """Delete a queue; return how many messages went.  Raises: PreconditionFailed (406)."""
     method = QueueDelete(queue=checked("queue", queue), if_unused=if_unused, if_empty=if_empty)
     return Request(method, _deleted)
 
@@ -156,14 +178,18 @@ def _deleted(reply: Replied) -> int:
 
 def exchange_declare(
     exchange: str,
-    exchange_type: str,
-    passive: bool,
-    durable: bool,
-    auto_delete: bool,
-    internal: bool,
-    arguments: Mapping[str, object] | None,
+    exchange_type: str = "direct",
+    *,
+    passive: bool = False,
+    durable: bool = True,
+    auto_delete: bool = False,
+    internal: bool = False,
+    arguments: Mapping[str, object] | None = None,
 ) -> Request[None]:
-    """Declare an exchange."""
+    """Create an exchange, or with `passive` check that it is there.
+
+    Raises: NotFound (404), PreconditionFailed (406), AccessRefused (403).
+    """
     method = ExchangeDeclare(
         exchange=checked("exchange", exchange),
         type=checked("exchange_type", exchange_type),
@@ -176,17 +202,20 @@ def exchange_declare(
     return Request(method, _nothing)
 
 
-def exchange_delete(exchange: str, if_unused: bool) -> Request[None]:
-    """Delete an exchange."""
+def exchange_delete(exchange: str, *, if_unused: bool = False) -> Request[None]:
+    """Delete an exchange.  Raises: PreconditionFailed (406), AccessRefused (403)."""
     return Request(
         ExchangeDelete(exchange=checked("exchange", exchange), if_unused=if_unused), _nothing
     )
 
 
 def exchange_bind(
-    destination: str, source: str, binding_key: str, arguments: Mapping[str, object] | None
+    destination: str,
+    source: str,
+    binding_key: str = "",
+    arguments: Mapping[str, object] | None = None,
 ) -> Request[None]:
-    """Bind an exchange to another."""
+    """Bind exchange `destination` to exchange `source`.  Raises: NotFound (404)."""
     method = ExchangeBind(
         destination=checked("destination", destination),
         source=checked("source", source),
@@ -197,9 +226,12 @@ def exchange_bind(
 
 
 def exchange_unbind(
-    destination: str, source: str, binding_key: str, arguments: Mapping[str, object] | None
+    destination: str,
+    source: str,
+    binding_key: str = "",
+    arguments: Mapping[str, object] | None = None,
 ) -> Request[None]:
-    """Remove a binding between exchanges."""
+    """Remove such a binding.  Raises: NotFound (404)."""
     method = ExchangeUnbind(
         destination=checked("destination", destination),
         source=checked("source", source),
@@ -212,7 +244,7 @@ def exchange_unbind(
 # -- basic -----------------------------------------------------------------------------------------
 
 
-def basic_consume(
+def consume(
     queue: str,
     consumer_tag: str,
     no_ack: bool,
@@ -235,13 +267,13 @@ def _consumer_tag(reply: Replied) -> str:
     return cast(BasicConsumeOk, reply.method).consumer_tag
 
 
-def basic_cancel(consumer_tag: str) -> Request[None]:
+def cancel(consumer_tag: str) -> Request[None]:
     """End a consumer."""
     return Request(BasicCancel(consumer_tag=checked("consumer_tag", consumer_tag)), _nothing)
 
 
-def basic_get(queue: str, no_ack: bool) -> Request[Message | None]:
-    """Ask for one message; None when there is none."""
+def get(queue: str, *, no_ack: bool = False) -> Request[Message | None]:
+    """Return one message, or None when the queue is empty.  Raises: NotFound (404)."""
     return Request(BasicGet(queue=checked("queue", queue), no_ack=no_ack), _got)
 
 
@@ -250,14 +282,17 @@ def _got(reply: Replied) -> Message | None:
     return reply.message
 
 
-def basic_qos(prefetch_count: int, prefetch_size: int, global_: bool) -> Request[None]:
-    """Limit what is delivered before it is acked."""
+def qos(prefetch_count: int = 0, *, prefetch_size: int = 0, global_: bool = False) -> Request[None]:
+    """Limit what is delivered before it is acked; 0 is no limit.
+
+    It holds for consumers that start later, with `global_` for the whole channel.
+    """
     method = BasicQos(prefetch_size=prefetch_size, prefetch_count=prefetch_count, global_=global_)
     return Request(method, _nothing)
 
 
-def basic_recover(requeue: bool) -> Request[None]:
-    """Have what is unacked redelivered."""
+def recover(*, requeue: bool = True) -> Request[None]:
+    """Have this channel's unacked messages redelivered."""
     return Request(BasicRecover(requeue=requeue), _nothing)
 
 
@@ -265,22 +300,22 @@ def basic_recover(requeue: bool) -> Request[None]:
 
 
 def confirm_select() -> Request[None]:
-    """Have each publish confirmed."""
+    """Have each publish from here on confirmed.  Raises: PreconditionFailed (406) after tx."""
     return Request(ConfirmSelect(), _nothing)
 
 
 def tx_select() -> Request[None]:
-    """Make the channel transactional."""
+    """Make the channel transactional.  Raises: PreconditionFailed (406) in confirm mode."""
     return Request(TxSelect(), _nothing)
 
 
 def tx_commit() -> Request[None]:
-    """Do what was gathered since tx.select or the last commit or rollback."""
+    """Do what was published and acked since the last commit.  Raises: PreconditionFailed."""
     return Request(TxCommit(), _nothing)
 
 
 def tx_rollback() -> Request[None]:
-    """Forget what was gathered."""
+    """Forget what was published and acked.  Raises: PreconditionFailed (406) without tx."""
     return Request(TxRollback(), _nothing)
 
 

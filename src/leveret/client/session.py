@@ -60,8 +60,7 @@ from leveret.wire.methods.connection import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from leveret.client.events import Event
-    from leveret.client.owner import Owner, Token
+    from leveret.client.events import Event, Owner, Token
     from leveret.client.uri import Parameters
     from leveret.wire.method import Method
 

@@ -1,4 +1,4 @@
-"""What a channel of either shell does without waiting: ack, publish without confirm, returns.
+"""What a channel of either shell does without waiting: ack, publish, and where its events go.
 
 A shell subclasses it, says what happens after something was written (`_wrote`), and adds the calls
 that wait for a reply.
@@ -10,7 +10,8 @@ import logging
 from abc import abstractmethod
 from typing import TYPE_CHECKING
 
-from leveret.client.owner import Owner
+from leveret.client.errors import Closed
+from leveret.client.events import Owner
 from leveret.client.states import ChannelState
 from leveret.wire.properties import NO_PROPERTIES
 
@@ -18,8 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from leveret.client.channel_session import ChannelSession
-    from leveret.client.message import ReturnedMessage
-    from leveret.client.owner import Token
+    from leveret.client.confirms import Confirms
+    from leveret.client.events import ChannelEnded, Settled, Token
+    from leveret.client.message import Message, ReturnedMessage
+    from leveret.client.shell_consumer import ShellConsumer
     from leveret.wire.properties import BasicProperties
 
 log = logging.getLogger("leveret.client")
@@ -34,6 +37,8 @@ class ShellChannel(Owner):
     session: ChannelSession
 
     def __init__(self) -> None:
+        self._consumers: dict[str, ShellConsumer] = {}
+        self._flow_active = True
         self._return_callback: Callable[[ReturnedMessage], object] | None = None
 
     @abstractmethod
@@ -92,6 +97,63 @@ class ShellChannel(Owner):
         else:
             log.warning("%r came back on channel %d and has no callback", message, self.number)
 
+    # -- consumers ---------------------------------------------------------------------------------
+
+    def add_consumer(self, consumer: ShellConsumer) -> None:
+        """Route messages with the consumer's tag to it."""
+        self._consumers[consumer.consumer_tag] = consumer
+
+    def remove_consumer(self, consumer: ShellConsumer) -> None:
+        """Route nothing more to the consumer."""
+        self._consumers.pop(consumer.consumer_tag, None)
+
+    def delivered(self, message: Message) -> None:
+        """Take a delivery."""
+        consumer = self._consumers.get(message.consumer_tag)
+        if consumer is None:
+            log.debug("%r came for no consumer", message)
+        else:
+            consumer.push(message)
+
+    def consumer_cancelled(self, consumer_tag: str) -> None:
+        """Take the broker's basic.cancel."""
+        consumer = self._consumers.pop(consumer_tag, None)
+        if consumer is not None:
+            consumer.cancelled()
+
+    # -- publishing --------------------------------------------------------------------------------
+
+    @property
+    def flow_active(self) -> bool:
+        """Whether the broker takes publishes on this channel."""
+        return self._flow_active
+
+    def flow_changed(self, active: bool) -> None:
+        """Take channel.flow: publishes wait while it is not active."""
+        self._flow_active = active
+
+    def settled(self, event: Settled) -> None:
+        """Take confirms."""
+        for token, failure in event.outcomes:
+            token.end(failure)
+
+    def _confirms(self) -> Confirms:
+        """Return the confirms of the channel.  Raises: ValueError without confirm mode."""
+        if self.session.confirms is None:
+            raise ValueError("the channel is not in confirm mode")
+        return self.session.confirms
+
+    def _check_confirms(self, confirms: Confirms) -> None:
+        """Raise what went wrong with publishes that nobody waited for one by one.
+
+        Raises: Nacked, Returned; the channel's error when it ended with some unconfirmed.
+        """
+        if confirms.lost:
+            self.session.check_open()
+        failure = confirms.take_failure()
+        if failure is not None:
+            raise failure
+
     def _put(
         self,
         body: Body,
@@ -108,3 +170,15 @@ class ShellChannel(Owner):
             body = bytes(body)
         raw = NO_PROPERTIES if properties is None else properties.encode()
         return self.session.publish(body, exchange, routing_key, raw, mandatory, token)
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    def ended(self, event: ChannelEnded) -> None:
+        """Take the end of the channel: every waiter and every consumer hears of it."""
+        error = event.error or Closed(f"channel {self.number} was closed")
+        for token in event.tokens:
+            token.end(error)
+        consumers = list(self._consumers.values())
+        self._consumers.clear()
+        for consumer in consumers:
+            consumer.ended(event.error)

@@ -16,8 +16,8 @@ from leveret.errors import PreconditionFailed
 
 if TYPE_CHECKING:
     from leveret.client.errors import PublishFailed
+    from leveret.client.events import Token
     from leveret.client.message import ReturnedMessage
-    from leveret.client.owner import Token
 
 
 class Tally(Confirms):

@@ -1,4 +1,4 @@
-"""What an asyncio task waits for: a reply, or a confirm.
+"""Requests of an asyncio task, and what it waits for: a reply, or a confirm.
 
 A task may be cancelled while it waits; the reply still comes, in its place, and what it brought is
 given back to the broker: a message is requeued, a consumer cancelled.
@@ -6,20 +6,37 @@ given back to the broker: a message is requeued, a consumer cancelled.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+import asyncio
+import functools
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Concatenate, Generic, ParamSpec, TypeVar
 
-from leveret.client.owner import Token
+from leveret.client import requests
+from leveret.client.events import Token
+from leveret.client.shell_channel import ShellChannel
 from leveret.wire.methods.basic import BasicGet
 
 if TYPE_CHECKING:
-    import asyncio
+    from collections.abc import Callable, Coroutine
 
-    from leveret.client.asynchronous.consumer import Consumer
     from leveret.client.events import Replied
     from leveret.client.message import Message
     from leveret.client.requests import Request
 
+P = ParamSpec("P")
 T = TypeVar("T")
+
+
+class Starting(ABC):
+    """A consumer that waits for basic.consume-ok."""
+
+    @abstractmethod
+    def started(self, consumer_tag: str) -> None:
+        """Take basic.consume-ok, before the first message."""
+
+    @abstractmethod
+    def abandon(self) -> None:
+        """Cancel in the background, as the task that wanted this consumer is gone."""
 
 
 class Call(Token, Generic[T]):
@@ -31,7 +48,7 @@ class Call(Token, Generic[T]):
         self,
         request: Request[T],
         future: asyncio.Future[T],
-        consumer: Consumer | None = None,
+        consumer: Starting | None = None,
     ) -> None:
         self.request = request
         self.future = future
@@ -81,3 +98,34 @@ class Waiting(Token):
             self.future.set_result(None)
         else:
             self.future.set_exception(error)
+
+
+class CallingChannel(ShellChannel):
+    """A channel whose requests are awaited; consumers know no more of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._loop = asyncio.get_running_loop()
+
+    async def call(self, request: Request[T], *, consumer: Starting | None = None) -> T:
+        """Send a request and return its result.
+
+        Raises: the channel's error; ValueError when an argument cannot be written.
+        """
+        future: asyncio.Future[T] = self._loop.create_future()
+        self.session.request(request.method, Call(request, future, consumer))
+        self._wrote()
+        return await future
+
+
+def awaited(
+    make: Callable[P, Request[T]],
+) -> Callable[Concatenate[CallingChannel, P], Coroutine[object, object, T]]:
+    """Return the coroutine method that sends the request which `make` makes of its arguments."""
+
+    @functools.wraps(make)
+    async def method(self: CallingChannel, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self.call(make(*args, **kwargs))
+
+    method.__signature__ = requests.method_signature(make)  # type: ignore[attr-defined]  # what `help` shows
+    return method

@@ -1,8 +1,6 @@
 """A consumer in asyncio: an iterator of messages, or a task that calls a function with each.
 
-Invariants: a message is handed out once and in order; when the consumer ends, messages that were to
-be acked are dropped (the broker has them back) and messages of a `no_ack` consumer, which nobody
-else has, are still handed out before the end is raised.
+Its invariants are those of `ShellConsumer`.
 """
 
 from __future__ import annotations
@@ -15,14 +13,15 @@ from collections import deque
 from typing import TYPE_CHECKING, Self
 
 from leveret.client import requests
-from leveret.client.errors import ClientError, Closed, ConsumerCancelled
+from leveret.client.asynchronous.calls import Starting
+from leveret.client.errors import ClientError, Closed
+from leveret.client.shell_consumer import ShellConsumer
 from leveret.errors import AmqpError
-from leveret.limits import CLIENT_MESSAGE_OVERHEAD_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator
 
-    from leveret.client.asynchronous.channel import Channel
+    from leveret.client.asynchronous.calls import CallingChannel
     from leveret.client.message import Message
 
     Callback = Callable[[Message], Awaitable[object] | object]
@@ -30,27 +29,24 @@ if TYPE_CHECKING:
 log = logging.getLogger("leveret.client")
 
 
-class Consumer:
+class Consumer(ShellConsumer, Starting):
     """One consumer; it starts when it is awaited, entered or iterated."""
 
     def __init__(
         self,
-        channel: Channel,
+        channel: CallingChannel,
+        hold: Callable[[int], None],
         request: requests.Request[str],
         callback: Callback | None,
         no_ack: bool,
     ) -> None:
-        self.consumer_tag = ""
+        super().__init__(no_ack, hold)
         self._channel = channel
         self._request = request
         self._callback = callback
-        self._no_ack = no_ack
-        self._buffer: deque[Message] = deque()
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._starting: asyncio.Future[None] | None = None
         self._running = False
-        self._over = False
-        self._error: Exception | None = None
         self._task: asyncio.Task[None] | None = None
         self._background: set[asyncio.Task[None]] = set()
 
@@ -91,17 +87,10 @@ class Consumer:
         task.add_done_callback(self._background.discard)
 
     def ended(self, error: Exception | None) -> None:
-        """Take the end: of the channel, of the connection, or by the broker's cancel."""
+        """Take the end, and let those who wait for messages hear of it."""
         self._running = False
-        self._over = True
-        self._error = error
-        if error is not None and not self._no_ack:
-            self._drop()
+        super().ended(error)
         self._wake(len(self._waiters))
-
-    def cancelled(self) -> None:
-        """Take the broker's basic.cancel."""
-        self.ended(ConsumerCancelled(self.consumer_tag))
 
     async def cancel(self) -> None:
         """End the consumer; messages that have come can still be iterated.
@@ -109,7 +98,7 @@ class Consumer:
         Raises: the channel's error when it has ended.
         """
         if self._running:
-            await self._channel.call(requests.basic_cancel(self.consumer_tag))
+            await self._channel.call(requests.cancel(self.consumer_tag))
             self._channel.remove_consumer(self)
             if self._running:
                 self.ended(None)
@@ -118,9 +107,8 @@ class Consumer:
         """End the consumer and give back what was not handed out."""
         if self._channel.is_open:
             await self.cancel()
-        if not self._no_ack and self._channel.is_open:
-            for message in self._buffer:
-                message.nack(requeue=True)
+        if self._channel.is_open:
+            self._requeue()
         self._drop()
         if self._task is not None and self._task is not asyncio.current_task():
             self._task.cancel()
@@ -144,17 +132,10 @@ class Consumer:
     # -- messages ----------------------------------------------------------------------------------
 
     def push(self, message: Message) -> None:
-        """Take a message from the broker."""
-        self._buffer.append(message)
-        self._channel.hold(len(message.body) + CLIENT_MESSAGE_OVERHEAD_BYTES)
+        """Take a message from the broker, and wake who waits for one."""
+        super().push(message)
         if self._waiters:
             self._wake(1)
-
-    def _drop(self) -> None:
-        """Forget what has come and was not handed out."""
-        held = sum(len(m.body) + CLIENT_MESSAGE_OVERHEAD_BYTES for m in self._buffer)
-        self._buffer.clear()
-        self._channel.hold(-held)
 
     def __aiter__(self) -> Self:
         return self
@@ -172,9 +153,7 @@ class Consumer:
                     raise StopAsyncIteration
                 raise self._error.with_traceback(None)
             await self._wait()
-        message = self._buffer.popleft()
-        self._channel.hold(-len(message.body) - CLIENT_MESSAGE_OVERHEAD_BYTES)
-        return message
+        return self._take()
 
     async def _wait(self) -> None:
         """Wait until there is a message or an end."""

@@ -5,15 +5,13 @@ Invariant: an ended channel raises what ended it from every later call.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Self
 
 from leveret.client import requests
-from leveret.client.blocking.calls import Call, Waiting
+from leveret.client.blocking.calls import Call, CallingChannel, Waiting, waited_for
 from leveret.client.blocking.columns import ColumnConsumer
 from leveret.client.blocking.consumer import Consumer
-from leveret.client.errors import Closed
-from leveret.client.shell_channel import ShellChannel, log
-from leveret.limits import CLIENT_MESSAGE_OVERHEAD_BYTES, CLIENT_OUTPUT_BYTES_HIGH
+from leveret.limits import CLIENT_OUTPUT_BYTES_HIGH
 from leveret.wire.deliveries import DeliveryScanner
 
 if TYPE_CHECKING:
@@ -21,24 +19,18 @@ if TYPE_CHECKING:
 
     from leveret.client.blocking.connection import Connection
     from leveret.client.blocking.consumer import Callback
-    from leveret.client.events import ChannelEnded, Replied, Settled
-    from leveret.client.message import Message
-    from leveret.client.requests import DeclareOk, Request
+    from leveret.client.events import ChannelEnded, Replied
     from leveret.client.shell_channel import Body
-    from leveret.wire.method import Method
     from leveret.wire.properties import BasicProperties
 
-T = TypeVar("T")
 
-
-class Channel(ShellChannel):
+class Channel(CallingChannel):
     """One channel; made by `Connection.channel`."""
 
+    connection: Connection
+
     def __init__(self, connection: Connection) -> None:
-        super().__init__()
-        self.connection = connection
-        self._consumers: dict[str, Consumer] = {}
-        self._flow_active = True
+        super().__init__(connection)
         self._ended = False
 
     def __enter__(self) -> Self:
@@ -53,20 +45,6 @@ class Channel(ShellChannel):
             if not self._ended:
                 self.session.close(code, text)
                 self.connection.run_until(lambda: self._ended)
-
-    def call(self, request: Request[T]) -> T:
-        """Send a request and return its result.
-
-        Raises: the channel's error; ValueError when an argument cannot be written.
-        """
-        return self._call(request.method, Call(request.result))
-
-    def _call(self, method: Method, call: Call[T]) -> T:
-        """Send a method and wait for the end of its token."""
-        with self.connection.one_thread:
-            self.session.request(method, call)
-            self.connection.run_until(lambda: call.done)
-            return call.result()
 
     def ack(self, delivery_tag: int = 0, *, multiple: bool = False) -> None:
         """Ack one delivery, or with `multiple` all up to it; tag 0 with `multiple` means all.
@@ -89,104 +67,27 @@ class Channel(ShellChannel):
         with self.connection.one_thread:
             super().reject(delivery_tag, requeue=requeue)
 
-    # -- queue and exchange ------------------------------------------------------------------------
+    queue_declare = waited_for(requests.queue_declare)
+    queue_bind = waited_for(requests.queue_bind)
+    queue_unbind = waited_for(requests.queue_unbind)
+    queue_purge = waited_for(requests.queue_purge)
+    queue_delete = waited_for(requests.queue_delete)
 
-    def queue_declare(
-        self,
-        queue: str = "",
-        *,
-        passive: bool = False,
-        durable: bool | None = None,
-        exclusive: bool = False,
-        auto_delete: bool = False,
-        arguments: Mapping[str, object] | None = None,
-    ) -> DeclareOk:
-        """Create a queue, or with `passive` check that it is there.
+    exchange_declare = waited_for(requests.exchange_declare)
+    exchange_delete = waited_for(requests.exchange_delete)
+    exchange_bind = waited_for(requests.exchange_bind)
+    exchange_unbind = waited_for(requests.exchange_unbind)
 
-        It is durable unless it is exclusive, or `durable` says otherwise.
+    confirm_select = waited_for(requests.confirm_select)
+    tx_select = waited_for(requests.tx_select)
+    tx_commit = waited_for(requests.tx_commit)
+    tx_rollback = waited_for(requests.tx_rollback)
 
-        Raises: NotFound (404), ResourceLocked (405), PreconditionFailed (406), AccessRefused (403).
-        """
-        request = requests.queue_declare(queue, passive, durable, exclusive, auto_delete, arguments)
-        return self.call(request)
-
-    def queue_bind(
-        self,
-        queue: str,
-        exchange: str,
-        binding_key: str = "",
-        arguments: Mapping[str, object] | None = None,
-    ) -> None:
-        """Bind a queue to an exchange.  Raises: NotFound (404), AccessRefused (403)."""
-        self.call(requests.queue_bind(queue, exchange, binding_key, arguments))
-
-    def queue_unbind(
-        self,
-        queue: str,
-        exchange: str,
-        binding_key: str = "",
-        arguments: Mapping[str, object] | None = None,
-    ) -> None:
-        """Remove a binding.  Raises: NotFound (404)."""
-        self.call(requests.queue_unbind(queue, exchange, binding_key, arguments))
-
-    def queue_purge(self, queue: str) -> int:
-        """Drop a queue's ready messages; return how many.  Raises: NotFound (404)."""
-        return self.call(requests.queue_purge(queue))
-
-    def queue_delete(self, queue: str, *, if_unused: bool = False, if_empty: bool = False) -> int:
-        """Delete a queue; return how many messages went.  Raises: PreconditionFailed (406)."""
-        return self.call(requests.queue_delete(queue, if_unused, if_empty))
-
-    def exchange_declare(
-        self,
-        exchange: str,
-        exchange_type: str = "direct",
-        *,
-        passive: bool = False,
-        durable: bool = True,
-        auto_delete: bool = False,
-        internal: bool = False,
-        arguments: Mapping[str, object] | None = None,
-    ) -> None:
-        """Create an exchange, or with `passive` check that it is there.
-
-        Raises: NotFound (404), PreconditionFailed (406), AccessRefused (403).
-        """
-        request = requests.exchange_declare(
-            exchange, exchange_type, passive, durable, auto_delete, internal, arguments
-        )
-        self.call(request)
-
-    def exchange_delete(self, exchange: str, *, if_unused: bool = False) -> None:
-        """Delete an exchange.  Raises: PreconditionFailed (406), AccessRefused (403)."""
-        self.call(requests.exchange_delete(exchange, if_unused))
-
-    def exchange_bind(
-        self,
-        destination: str,
-        source: str,
-        binding_key: str = "",
-        arguments: Mapping[str, object] | None = None,
-    ) -> None:
-        """Bind exchange `destination` to exchange `source`.  Raises: NotFound (404)."""
-        self.call(requests.exchange_bind(destination, source, binding_key, arguments))
-
-    def exchange_unbind(
-        self,
-        destination: str,
-        source: str,
-        binding_key: str = "",
-        arguments: Mapping[str, object] | None = None,
-    ) -> None:
-        """Remove such a binding.  Raises: NotFound (404)."""
-        self.call(requests.exchange_unbind(destination, source, binding_key, arguments))
+    get = waited_for(requests.get)
+    qos = waited_for(requests.qos)
+    recover = waited_for(requests.recover)
 
     # -- publishing --------------------------------------------------------------------------------
-
-    def confirm_select(self) -> None:
-        """Have each publish from here on confirmed.  Raises: PreconditionFailed (406) after tx."""
-        self.call(requests.confirm_select())
 
     def publish(
         self,
@@ -245,16 +146,10 @@ class Channel(ShellChannel):
         without confirm mode.
         """
         with self.connection.one_thread:
-            confirms = self.session.confirms
-            if confirms is None:
-                raise ValueError("the channel is not in confirm mode")
+            confirms = self._confirms()
             last = confirms.last
             self.connection.run_until(lambda: confirms.settled_to(last))
-            if confirms.lost:
-                self.session.check_open()
-            failure = confirms.take_failure()
-            if failure is not None:
-                raise failure
+            self._check_confirms(confirms)
 
     @property
     def may_publish(self) -> bool:
@@ -265,18 +160,6 @@ class Channel(ShellChannel):
         """Wait while the broker takes no publishes."""
         if not self.may_publish:
             self.connection.run_until(lambda: self._ended or self.may_publish)
-
-    def tx_select(self) -> None:
-        """Make the channel transactional.  Raises: PreconditionFailed (406) in confirm mode."""
-        self.call(requests.tx_select())
-
-    def tx_commit(self) -> None:
-        """Do what was published and acked since the last commit.  Raises: PreconditionFailed."""
-        self.call(requests.tx_commit())
-
-    def tx_rollback(self) -> None:
-        """Forget what was published and acked.  Raises: PreconditionFailed (406) without tx."""
-        self.call(requests.tx_rollback())
 
     # -- consuming ---------------------------------------------------------------------------------
 
@@ -297,12 +180,12 @@ class Channel(ShellChannel):
 
         Raises: NotFound (404), AccessRefused (403), ResourceLocked (405).
         """
-        request = requests.basic_consume(queue, consumer_tag, no_ack, exclusive, arguments)
+        request = requests.consume(queue, consumer_tag, no_ack, exclusive, arguments)
         consumer = Consumer(self, callback, no_ack, inactivity_timeout)
 
         def take(reply: Replied) -> None:
             consumer.started(request.result(reply))
-            self._consumers[consumer.consumer_tag] = consumer
+            self.add_consumer(consumer)
 
         self._call(request.method, Call(take))
         return consumer
@@ -327,80 +210,12 @@ class Channel(ShellChannel):
         session.scanner = scanner = DeliveryScanner(self.number, with_properties)
         return ColumnConsumer(self, self.consume(queue, arguments=arguments), scanner)
 
-    def get(self, queue: str, *, no_ack: bool = False) -> Message | None:
-        """Return one message, or None when the queue is empty.  Raises: NotFound (404)."""
-        return self.call(requests.basic_get(queue, no_ack))
-
-    def qos(
-        self, prefetch_count: int = 0, *, prefetch_size: int = 0, global_: bool = False
-    ) -> None:
-        """Limit what is delivered before it is acked; 0 is no limit.
-
-        It holds for consumers that start later, with `global_` for the whole channel.
-        """
-        self.call(requests.basic_qos(prefetch_count, prefetch_size, global_))
-
-    def recover(self, *, requeue: bool = True) -> None:
-        """Have this channel's unacked messages redelivered."""
-        self.call(requests.basic_recover(requeue))
-
-    # -- what the connection and the consumers need ------------------------------------------------
-
-    def turn(self, deadline: float | None) -> None:
-        """Send and read once, waiting until `deadline` at most if nothing comes."""
-        self.connection.turn(deadline)
-
-    def hold(self, size: int) -> None:
-        """Count bytes of messages that came (or were handed out: negative)."""
-        self.connection.hold(size)
-
-    def remove_consumer(self, consumer: Consumer) -> None:
-        """Route nothing more to the consumer."""
-        self._consumers.pop(consumer.consumer_tag, None)
-
-    def delivered(self, message: Message) -> None:
-        """Take a delivery."""
-        consumer = self._consumers.get(message.consumer_tag)
-        if consumer is None:
-            log.debug("%r came for no consumer", message)
-            return
-        consumer.push(message)
-        self.connection.hold(len(message.body) + CLIENT_MESSAGE_OVERHEAD_BYTES)
-        if consumer.callback is not None:
-            self.connection.ready.append(consumer)
-
-    def consumer_cancelled(self, consumer_tag: str) -> None:
-        """Take the broker's basic.cancel."""
-        consumer = self._consumers.pop(consumer_tag, None)
-        if consumer is not None:
-            consumer.cancelled()
-            self._report(consumer)
-
-    def flow_changed(self, active: bool) -> None:
-        """Take channel.flow: publishes wait while it is not active."""
-        self._flow_active = active
-
-    def settled(self, event: Settled) -> None:
-        """Take confirms."""
-        for token, failure in event.outcomes:
-            token.end(failure)
+    # -- what the connection reports ---------------------------------------------------------------
 
     def ended(self, event: ChannelEnded) -> None:
         """Take the end of the channel."""
         self._ended = True
-        error = event.error or Closed(f"channel {self.number} was closed")
-        for token in event.tokens:
-            token.end(error)
-        consumers = list(self._consumers.values())
-        self._consumers.clear()
-        for consumer in consumers:
-            consumer.ended(event.error)
-            self._report(consumer)
-
-    def _report(self, consumer: Consumer) -> None:
-        """Have `Connection.process` raise what ended a consumer with a callback."""
-        if consumer.callback is not None and consumer.error is not None:
-            self.connection.failures.append(consumer.error)
+        super().ended(event)
 
     def _wrote(self) -> None:
         self.connection.flush()

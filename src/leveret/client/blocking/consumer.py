@@ -1,68 +1,49 @@
 """A consumer of the blocking shell: an iterator, or a function that `Connection.process` calls.
 
-Invariants as in asyncio: a message is handed out once and in order; when the consumer ends by an
-error, messages that were to be acked are dropped and those of a `no_ack` consumer still handed out.
+Its invariants are those of `ShellConsumer`.
 """
 
 from __future__ import annotations
 
 import time
-from collections import deque
 from typing import TYPE_CHECKING, Self
 
 from leveret.client import requests
-from leveret.client.errors import ConsumerCancelled
-from leveret.limits import CLIENT_MESSAGE_OVERHEAD_BYTES
+from leveret.client.shell_consumer import ShellConsumer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from leveret.client.blocking.channel import Channel
+    from leveret.client.blocking.calls import CallingChannel
     from leveret.client.message import Message
 
     Callback = Callable[[Message], object]
 
 
-class Consumer:
+class Consumer(ShellConsumer):
     """One consumer; made and started by `Channel.consume`."""
 
     def __init__(
         self,
-        channel: Channel,
+        channel: CallingChannel,
         callback: Callback | None,
         no_ack: bool,
         inactivity_timeout: float | None,
     ) -> None:
-        self.consumer_tag = ""
+        super().__init__(no_ack, channel.connection.hold)
         self.callback = callback
         self.inactivity_timeout = inactivity_timeout
         self._channel = channel
-        self._no_ack = no_ack
-        self._buffer: deque[Message] = deque()
-        self._over = False
-        self._error: Exception | None = None
 
     def started(self, consumer_tag: str) -> None:
         """Take basic.consume-ok, before the first message."""
         self.consumer_tag = consumer_tag
 
     def ended(self, error: Exception | None) -> None:
-        """Take the end: of the channel, of the connection, or by the broker's cancel."""
-        if self._over:
-            return
-        self._over = True
-        self._error = error
-        if error is not None and not self._no_ack:
-            self._drop()
-
-    def cancelled(self) -> None:
-        """Take the broker's basic.cancel."""
-        self.ended(ConsumerCancelled(self.consumer_tag))
-
-    @property
-    def error(self) -> Exception | None:
-        """What ended the consumer; None while it runs or when this side ended it."""
-        return self._error
+        """Take the end; with a callback, `Connection.process` raises what it was."""
+        super().ended(error)
+        if self.callback is not None and self.error is not None:
+            self._channel.connection.failures.append(self.error)
 
     def cancel(self) -> None:
         """End the consumer; messages that have come can still be iterated.
@@ -70,7 +51,7 @@ class Consumer:
         Raises: the channel's error when it has ended.
         """
         if not self._over:
-            self._channel.call(requests.basic_cancel(self.consumer_tag))
+            self._channel.call(requests.cancel(self.consumer_tag))
             self._channel.remove_consumer(self)
             self.ended(None)
 
@@ -80,30 +61,23 @@ class Consumer:
     def __exit__(self, *exc: object) -> None:
         if self._channel.is_open:
             self.cancel()
-            if not self._no_ack:
-                for message in self._buffer:
-                    message.nack(requeue=True)
+            self._requeue()
         self._drop()
 
     # -- messages ----------------------------------------------------------------------------------
 
     def push(self, message: Message) -> None:
-        """Take a message from the broker."""
-        self._buffer.append(message)
+        """Take a message from the broker; its callback is due."""
+        super().push(message)
+        if self.callback is not None:
+            self._channel.connection.ready.append(self._call_back)
 
-    def pop(self) -> Message | None:
-        """Return the next message that has come, or None."""
-        if not self._buffer:
-            return None
-        message = self._buffer.popleft()
-        self._channel.hold(-len(message.body) - CLIENT_MESSAGE_OVERHEAD_BYTES)
-        return message
-
-    def _drop(self) -> None:
-        """Forget what has come and was not handed out."""
-        held = sum(len(m.body) + CLIENT_MESSAGE_OVERHEAD_BYTES for m in self._buffer)
-        self._buffer.clear()
-        self._channel.hold(-held)
+    def _call_back(self) -> bool:
+        """Give the next message to the callback; False when it was handed out or dropped."""
+        if not self._buffer or self.callback is None:
+            return False
+        self.callback(self._take())
+        return True
 
     def __iter__(self) -> Self:
         return self
@@ -116,9 +90,7 @@ class Consumer:
         while not self._buffer:
             with self._channel.connection.one_thread:
                 self._fill()
-        message = self._buffer.popleft()
-        self._channel.hold(-len(message.body) - CLIENT_MESSAGE_OVERHEAD_BYTES)
-        return message
+        return self._take()
 
     def _fill(self) -> None:
         """Wait for a message."""
