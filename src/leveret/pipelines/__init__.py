@@ -9,11 +9,15 @@ parses arguments or prints.
 from __future__ import annotations
 
 from leveret.pipelines.archive import ArchiveResult, archive, start_archive
-from leveret.pipelines.deadletter import DeadLetters, deadletter, republish
-from leveret.pipelines.lifecycle import Lifecycle, lifecycle, lives
+from leveret.pipelines.deadletter import deadletter, republish
+from leveret.pipelines.deadletter_result import DeadLetters
+from leveret.pipelines.lifecycle import lifecycle, lives
+from leveret.pipelines.lifecycle_result import Lifecycle
 from leveret.pipelines.replay import replay
-from leveret.pipelines.report import Report, Traffic, report, traffic
-from leveret.pipelines.route import Routes, route, routed
+from leveret.pipelines.report import report, traffic
+from leveret.pipelines.report_result import Report, Traffic
+from leveret.pipelines.route import route, routed
+from leveret.pipelines.route_result import Routes
 from leveret.pipelines.sending import Destination, Sent
 from leveret.pipelines.source import read_archive
 from leveret.pipelines.topology import Topology, read_topology

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from leveret.pipelines.deadletter import DeadLetters, Letter
+from leveret.pipelines.deadletter_result import DeadLetters, Letter
 from leveret.pipelines.page import Markup
 from leveret.pipelines.page_parts import (
     bytes_text,

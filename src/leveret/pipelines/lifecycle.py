@@ -16,11 +16,11 @@ stream still has is told apart as far as it can be: lives without their beginnin
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from leveret.pipelines.lifecycle_result import STAGES, Latency, Lifecycle, QueueLife, Stuck
 from leveret.pipelines.progress import Say, stages
 from leveret.pipelines.refusals import span_seconds
 from leveret.pipelines.source import messages
@@ -34,7 +34,6 @@ EVENT_STREAM: Final = "amq.leveret.events"
 QUEUES_MAX: Final = 1000
 STUCK_MAX: Final = 1000
 
-STAGES: Final = ("routing", "waiting", "handling", "whole")
 QUANTILES: Final = (0.5, 0.95, 0.99)
 
 #: How a life ends, and what ends all that wait in a queue.
@@ -46,76 +45,6 @@ EVENT: Final = (
     "routing_key string, taken_ms bigint, bytes bigint, message_id string, reason string, "
     "count bigint, queues bigint"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Latency:
-    """One stage of the lives in one queue: how many went through it, and quantiles in ms."""
-
-    messages: int
-    p50_ms: int
-    p95_ms: int
-    p99_ms: int
-    max_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class QueueLife:
-    """The lives of messages in one queue: how they ended, and how long the stages took.
-
-    `cleared` went with a purge or with the queue; `open` have not ended, and `stuck` of those are
-    too old.  `cut` have no beginning in what was read.
-    """
-
-    vhost: str
-    queue: str
-    messages: int
-    acked: int
-    dead_lettered: int
-    expired: int
-    dropped: int
-    cleared: int
-    open: int
-    stuck: int
-    cut: int
-    redelivered: int
-    stages: Mapping[str, Latency]
-
-
-@dataclass(frozen=True, slots=True)
-class Stuck:
-    """A message that went no further: its last event, and when that was."""
-
-    vhost: str
-    queue: str
-    sequence: int
-    exchange: str
-    routing_key: str
-    message_id: str | None
-    last_event: str
-    last_at: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class Lifecycle:
-    """What was found: `queues` with the most messages first, `stuck` the oldest first.
-
-    `messages` counts those of all queues; `published` and `unroutable` are of the sample of
-    publishes; `first` and `last` are the moments of the oldest and the newest event.
-    """
-
-    source: str
-    events: int
-    unreadable: int
-    published: int
-    unroutable: int
-    queues: tuple[QueueLife, ...]
-    queues_total: int
-    messages: int
-    stuck: tuple[Stuck, ...]
-    stuck_total: int
-    first: datetime | None
-    last: datetime | None
 
 
 def lifecycle(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from leveret.pipelines.lifecycle import STAGES, Lifecycle, QueueLife
+from leveret.pipelines.lifecycle_result import STAGES, Lifecycle, QueueLife
 from leveret.pipelines.page import Markup
 from leveret.pipelines.page_parts import (
     ROWS_SHOWN,

@@ -10,13 +10,13 @@ messages, and totals over all.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from leveret.pipelines.plots import BANDS_MAX, Bar, bar_width
 from leveret.pipelines.refusals import span_seconds
+from leveret.pipelines.report_result import Report, Traffic
 from leveret.pipelines.source import messages
 
 if TYPE_CHECKING:
@@ -30,44 +30,6 @@ _COLUMNS: Final = (
     "timestamp timestamp, exchange string, routing_key string, "
     "properties struct<timestamp: timestamp>, body binary"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Traffic:
-    """Messages of one exchange and routing key in one window; no window: no time is known.
-
-    Sizes are of bodies, in bytes.  The latency is from the publisher's timestamp, which has whole
-    seconds only, to the broker's; None where a message has not both.
-    """
-
-    window_start: datetime | None
-    exchange: str
-    routing_key: str
-    messages: int
-    bytes: int
-    size_p50: int
-    size_p99: int
-    latency_p50_ms: int | None = None
-    latency_p99_ms: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """What a report found: totals over everything, and the parts with the most messages.
-
-    `rows` are in order of time, `keys` in order of their messages.
-    """
-
-    source: str
-    window_seconds: int
-    messages: int
-    bytes: int
-    rows: tuple[Traffic, ...]
-    rows_total: int
-    keys: tuple[Traffic, ...]
-    keys_total: int
-    bars: tuple[Bar, ...]
-    bar_seconds: int
 
 
 def report(

@@ -18,7 +18,7 @@ from leveret.pipelines.page_parts import (
     totals,
 )
 from leveret.pipelines.plots import stacks
-from leveret.pipelines.report import Report, Traffic
+from leveret.pipelines.report_result import Report, Traffic
 
 
 def report_page(report: Report) -> str:

@@ -12,14 +12,14 @@ routed from there again.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from leveret.pipelines.progress import Say, stages
 from leveret.pipelines.refusals import JobError, at_least
+from leveret.pipelines.route_result import BindingLoad, Moved, QueueLoad, Routes, Unroutable
 from leveret.pipelines.source import messages
-from leveret.pipelines.topology import Binding, Topology, read_topology
+from leveret.pipelines.topology import Topology, read_topology
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -36,80 +36,6 @@ _COLUMNS: Final = "exchange string, routing_key string, headers map<string, stri
 _PROPERTIES: Final = (
     ", properties struct<correlation_id: string, message_id: string, timestamp: timestamp>"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class QueueLoad:
-    """What one queue would get; `before` is what it gets in the topology compared with."""
-
-    queue: str
-    messages: int
-    bytes: int
-    before: int
-    hot: bool
-
-
-@dataclass(frozen=True, slots=True)
-class BindingLoad:
-    """How many messages one binding matched."""
-
-    binding: Binding
-    messages: int
-
-
-@dataclass(frozen=True, slots=True)
-class Unroutable:
-    """Messages of one key that would go nowhere, and why."""
-
-    exchange: str
-    routing_key: str
-    reason: str
-    messages: int
-
-
-@dataclass(frozen=True, slots=True)
-class Moved:
-    """Messages of one key that would go to other queues than in the topology compared with."""
-
-    exchange: str
-    routing_key: str
-    messages: int
-    gains: tuple[str, ...]
-    losses: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Routes:
-    """What a topology would do.  Behind a random exchange counts are what is to be expected.
-
-    `queues` are all of the topology, those with the most messages first, and `bindings` likewise;
-    `unroutable` and `moved` are the `KEYS_MAX` keys with the most messages.
-    """
-
-    source: str
-    topology: str
-    against: str | None
-    messages: int
-    bytes: int
-    keys: int
-    queues: tuple[QueueLoad, ...]
-    bindings: tuple[BindingLoad, ...]
-    unroutable: tuple[Unroutable, ...]
-    unroutable_keys: int
-    unroutable_messages: int
-    moved: tuple[Moved, ...]
-    moved_keys: int
-    moved_messages: int
-
-    @property
-    def unused(self) -> tuple[Binding, ...]:
-        """The bindings that no message matched."""
-        return tuple(load.binding for load in self.bindings if load.messages == 0)
-
-    @property
-    def hot(self) -> tuple[QueueLoad, ...]:
-        """The queues that get much more than the others."""
-        return tuple(load for load in self.queues if load.hot)
 
 
 def route(

@@ -16,7 +16,7 @@ from leveret.pipelines.page_parts import (
     totals,
 )
 from leveret.pipelines.plots import LENGTHS_MAX, lengths
-from leveret.pipelines.route import Routes
+from leveret.pipelines.route_result import Routes
 from leveret.pipelines.topology import Binding
 
 

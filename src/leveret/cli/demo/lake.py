@@ -16,7 +16,7 @@ from leveret.cli.demo.lines import Line
 from leveret.cli.demo.topology import EXCHANGE, STREAM
 
 if TYPE_CHECKING:
-    from leveret.pipelines.report import Report
+    from leveret.pipelines.report_result import Report
 
 #: The whole run takes seconds, so a window is one.
 _WINDOW: Final = "1 second"

@@ -9,12 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from leveret.pipelines.lakes.base import Lake, LakeOptions
+from leveret.pipelines.lakes.base import CATALOG_FILE, Lake, LakeOptions
 
-__all__ = ["CATALOG_FILE", "FORMATS", "Lake", "LakeOptions", "find_lake", "open_lake"]
-
-#: The catalog of an Iceberg table that has one of its own, beside its data.
-CATALOG_FILE: Final = "catalog.db"
+__all__ = ["FORMATS", "Lake", "LakeOptions", "find_lake", "open_lake"]
 
 FORMATS: Final = ("delta", "iceberg")
 

@@ -10,10 +10,13 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+#: The catalog of an Iceberg table that has one of its own, beside its data.
+CATALOG_FILE: Final = "catalog.db"
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from leveret.pipelines.lakes import CATALOG_FILE
-from leveret.pipelines.lakes.base import File, Lake
+from leveret.pipelines.lakes.base import CATALOG_FILE, File, Lake
 from leveret.pipelines.lakes.files import location
 
 try:
