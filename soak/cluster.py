@@ -26,8 +26,8 @@ import pyspark
 
 from broker_process import BrokerProcess
 from leveret.client import blocking
+from leveret.spark.installation import cache_dir
 from leveret.spark.java import find_java_home
-from leveret.spark.session import cache_dir
 from soak import ROOT
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import leveret.spark
-from leveret.spark.class_data import class_data_options, class_data_path
-from leveret.spark.session import cache_dir
+from leveret.spark.installation import cache_dir, class_data_options, class_data_path
 
 
 def test_workers_run_this_python_and_times_are_utc(spark: SparkSession) -> None:

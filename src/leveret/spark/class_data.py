@@ -10,13 +10,14 @@ it says nothing and starts as without.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from leveret.spark.installation import cache_dir, class_data_path, overlay
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,32 +27,14 @@ if TYPE_CHECKING:
 SECONDS_MAX: Final = 600.0
 
 
-def class_data_path(spark_home: Path, java_home: Path) -> Path:
-    """Return where the classes of one Spark on one Java lie, or would."""
-    real = java_home.resolve()
-    release = real / "release"
-    told = release.read_bytes() if release.is_file() else b""
-    tag = hashlib.sha256(bytes(real) + b"\0" + told).hexdigest()[:12]
-    return spark_home / f"classes-{tag}.jsa"
-
-
-def class_data_options(path: Path) -> str:
-    """Return the JVM's options that use what lies at a path; none where nothing does."""
-    # Spark cuts its options at blanks.
-    if not path.is_file() or " " in str(path):
-        return ""
-    return f" -XX:SharedArchiveFile={path} -Xlog:cds=off -Xlog:cds+dynamic=off"
-
-
 def make(path: Path) -> None:
     """Run a small session and have its JVM write its classes down.  Raises: RuntimeError."""
-    import leveret.spark
-    from leveret.spark.session import FAST, JAVA_OPTIONS
+    from leveret.spark.session import FAST, JAVA_OPTIONS, session
 
     # Written beside it first: a JVM may map the old one meanwhile.
     fresh = path.with_suffix(f".{os.getpid()}")
     options = f"{FAST[JAVA_OPTIONS]} -XX:ArchiveClassesAtExit={fresh}"
-    spark = leveret.spark.session(
+    spark = session(
         "leveret classes",
         master="local[2]",
         fast=True,
@@ -97,7 +80,6 @@ def _use(spark: SparkSession, scratch: str) -> None:
 def main() -> int:
     """Make it for this machine, unless it is there or Spark is none that we have set up."""
     from leveret.spark.java import find_java_home
-    from leveret.spark.session import cache_dir, overlay
 
     if "SPARK_HOME" in os.environ:
         sys.stdout.write("SPARK_HOME is set: its classes are left alone\n")

@@ -7,17 +7,19 @@ changed in it.
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import os
 import socket
 import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from leveret.spark.class_data import class_data_options, class_data_path
+from leveret.spark.installation import (
+    cache_dir,
+    class_data_options,
+    class_data_path,
+    overlay,
+)
 from leveret.spark.java import find_java_home
 
 if TYPE_CHECKING:
@@ -120,32 +122,3 @@ def _prepare_environment(local: bool) -> Path | None:
     if os.environ.setdefault("SPARK_HOME", str(ours)) != str(ours):
         return None
     return class_data_path(ours, java_home)
-
-
-def cache_dir() -> Path:
-    """Return a directory of the user's own for what is made once."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    path = Path(base) / "leveret"
-    try:
-        path.mkdir(parents=True, exist_ok=True, mode=0o700)
-    except OSError:
-        return Path(tempfile.mkdtemp(prefix="leveret-"))
-    return path
-
-
-def overlay(cache: Path) -> Path:
-    """Return a SPARK_HOME without Spark's zipped Python, so that workers import the installed one.
-
-    The zip holds no compiled modules: a worker starts in 1.5 s from it and in 0.4 s without.
-    """
-    import pyspark
-
-    home = Path(pyspark.__file__).parent
-    # Each installation has its own, so that no link is ever changed under a JVM that runs by it.
-    tag = hashlib.sha256(str(home).encode()).hexdigest()[:12]
-    path = cache / f"spark-{pyspark.__version__}-{tag}"
-    path.mkdir(parents=True, exist_ok=True)
-    for name in ("bin", "jars", "sbin"):
-        with contextlib.suppress(FileExistsError):
-            (path / name).symlink_to(home / name)
-    return path

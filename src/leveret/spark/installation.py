@@ -1,0 +1,55 @@
+"""Where Spark lies for our sessions: a directory for what is made once, and a SPARK_HOME in it."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+
+
+def cache_dir() -> Path:
+    """Return a directory of the user's own for what is made once."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    path = Path(base) / "leveret"
+    try:
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError:
+        return Path(tempfile.mkdtemp(prefix="leveret-"))
+    return path
+
+
+def overlay(cache: Path) -> Path:
+    """Return a SPARK_HOME without Spark's zipped Python, so that workers import the installed one.
+
+    The zip holds no compiled modules: a worker starts in 1.5 s from it and in 0.4 s without.
+    """
+    import pyspark
+
+    home = Path(pyspark.__file__).parent
+    # Each installation has its own, so that no link is ever changed under a JVM that runs by it.
+    tag = hashlib.sha256(str(home).encode()).hexdigest()[:12]
+    path = cache / f"spark-{pyspark.__version__}-{tag}"
+    path.mkdir(parents=True, exist_ok=True)
+    for name in ("bin", "jars", "sbin"):
+        with contextlib.suppress(FileExistsError):
+            (path / name).symlink_to(home / name)
+    return path
+
+
+def class_data_path(spark_home: Path, java_home: Path) -> Path:
+    """Return where the classes of one Spark on one Java lie, or would."""
+    real = java_home.resolve()
+    release = real / "release"
+    told = release.read_bytes() if release.is_file() else b""
+    tag = hashlib.sha256(bytes(real) + b"\0" + told).hexdigest()[:12]
+    return spark_home / f"classes-{tag}.jsa"
+
+
+def class_data_options(path: Path) -> str:
+    """Return the JVM's options that use what lies at a path; none where nothing does."""
+    # Spark cuts its options at blanks.
+    if not path.is_file() or " " in str(path):
+        return ""
+    return f" -XX:SharedArchiveFile={path} -Xlog:cds=off -Xlog:cds+dynamic=off"
