@@ -12,21 +12,22 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+from abc import ABC, abstractmethod
 from collections import deque
-from typing import TYPE_CHECKING, cast
+from collections.abc import Callable
+from typing import cast
 
 from leveret.limits import (
     INPUT_BYTES_HELD_MAX,
     OUTPUT_BYTES_HIGH,
     OUTPUT_BYTES_MAX,
 )
-from leveret.session.admission import Guest
+from leveret.server.client_socket import ClientSocket
+from leveret.server.runner import Runner
+from leveret.session.admission import Admission, Guest
 from leveret.session.connection.connection import Connection
 from leveret.session.settings import Peer
 from leveret.session.states import AWAITING_OPEN, AWAITING_TUNE_OK, VERIFYING_LOGIN
-
-if TYPE_CHECKING:
-    from leveret.server.listener import AmqpListener
 
 #: One write to the transport is at most this long, so that no call holds the loop.
 WRITE_BYTES_MAX = 262_144
@@ -43,13 +44,33 @@ def is_loopback(host: str) -> bool:
     return address.is_loopback
 
 
-class AmqpProtocol(asyncio.Protocol):
+#: Takes the level of a line for the log, the connection that it is about, and its text.
+Log = Callable[[str, Connection, str], None]
+
+
+class Accepting(ABC):
+    """What accepted a connection, as the connection's protocol knows it; `AmqpListener` is one."""
+
+    def __init__(self, runner: Runner, admission: Admission, log: Log) -> None:
+        self.runner = runner
+        self.admission = admission
+        self.log = log
+
+    @abstractmethod
+    def connect(self, peer: Peer) -> Connection:
+        """Return the session of a new connection."""
+
+    @abstractmethod
+    def expelled(self, connection: Connection) -> None:
+        """Hear that a connection goes that has not logged in, to make room for another one."""
+
+
+class AmqpProtocol(asyncio.Protocol, ClientSocket):
     """One connection's socket."""
 
-    connection: Connection
     _transport: asyncio.Transport
 
-    def __init__(self, listener: AmqpListener, network: str) -> None:
+    def __init__(self, listener: Accepting, network: str) -> None:
         self._listener = listener
         self.guest = Guest(network, self.expel, self._is_known, self._is_asking)
         self._begun = False

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from leveret.broker.node.broker import Broker
 from leveret.server.acceptor import Acceptor
-from leveret.server.amqp import AmqpProtocol
+from leveret.server.amqp import Accepting, AmqpProtocol, Log
 from leveret.server.runner import Runner
 from leveret.session.admission import Admission, Guest
 from leveret.session.authentication import Authenticator
@@ -19,10 +19,8 @@ from leveret.session.settings import Peer, SessionSettings, Tokens
 #: Connections that the kernel may hold for us before they are accepted.
 BACKLOG = 1024
 
-Log = Callable[[str, Connection, str], None]
 
-
-class AmqpListener:
+class AmqpListener(Accepting):
     """Accepts connections on one address."""
 
     def __init__(
@@ -37,10 +35,8 @@ class AmqpListener:
         say: Callable[[str, str], None],
     ) -> None:
         """`log` takes what a connection has to tell, `say` what there is to tell of the socket."""
-        self.admission = admission
+        super().__init__(runner, admission, log)
         self._say = say
-        self.runner = runner
-        self.log = log
         self._broker = broker
         self._settings = settings
         self._authenticator = authenticator

@@ -22,8 +22,8 @@ from queue import SimpleQueue
 from leveret.broker.core.turn import ChunkWanted, Link, SyncWaiter
 from leveret.broker.node.broker import Broker
 from leveret.clock import NO_DEADLINE, LivedClock
-from leveret.server.amqp import AmqpProtocol
 from leveret.server.chunk_files import ChunkFiles
+from leveret.server.client_socket import ClientSocket
 from leveret.store.checkpoint.checkpoint import Checkpoint, CheckpointWork
 from leveret.store.disk import DiskFull, StorageFailure
 from leveret.store.journal.journal import Group
@@ -179,7 +179,7 @@ class Runner:
         self._spilling = False
         #: True while what is spilled finds no room; nobody waits for it then.
         self._spill_waits = False
-        self._shells: dict[Link, AmqpProtocol] = {}
+        self._shells: dict[Link, ClientSocket] = {}
         self._syncing = False
         self._resuming = False
         #: The deadline that the loop was asked to come back for.
@@ -209,7 +209,7 @@ class Runner:
         self._turn.now_ms = self._clock.wall_ms()
         return self._clock.monotonic_ms()
 
-    def add(self, link: Link, shell: AmqpProtocol) -> None:
+    def add(self, link: Link, shell: ClientSocket) -> None:
         """Know the shell of a connection."""
         self._shells[link] = shell
 
@@ -220,7 +220,7 @@ class Runner:
             _resolve(self._empty)
 
     @property
-    def shells(self) -> list[AmqpProtocol]:
+    def shells(self) -> list[ClientSocket]:
         """The shells of all connections."""
         return list(self._shells.values())
 
