@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from leveret.cli import app, exits
-from leveret.cli.pipeline import MODULES
+from leveret.cli.pipeline.group import MODULES
 from leveret.cli.pipeline.running import cause
 from leveret.cli.pipeline.submit import submit_file
 

@@ -39,7 +39,7 @@ COMMANDS: Final = {
     "restore": "leveret.cli.restore",
     "store": "leveret.cli.store",
     "perf": "leveret.cli.perf",
-    "pipeline": "leveret.cli.pipeline",
+    "pipeline": "leveret.cli.pipeline.group",
     "demo": "leveret.cli.demo",
 }
 
