@@ -15,12 +15,18 @@ from rich.table import Table
 from rich.text import Text
 
 from leveret.cli import exits
-from leveret.cli.demo import topology
 from leveret.cli.demo.checks import Checks
 from leveret.cli.demo.lake import Lake, check_lake, run_spark
 from leveret.cli.demo.lines import Input, read_input
 from leveret.cli.demo.node import Node
-from leveret.cli.demo.topology import WorkQueue
+from leveret.cli.demo.topology import (
+    EXCHANGE,
+    STREAM,
+    WorkQueue,
+    declare,
+    expected,
+    work_queues,
+)
 from leveret.cli.demo.traffic import BATCH, Client, Publisher, Worker, wait_for
 from leveret.client.blocking import connect
 from leveret.escaping import escaped
@@ -100,19 +106,19 @@ def _run(
     """Run all stages and note what holds."""
     _tell(console, f"{len(found.lines):,} log lines: {found.origin}")
     node.start()
-    queues = topology.work_queues(found.sources)
+    queues = work_queues(found.sources)
     with connect(node.uri) as connection:
-        topology.declare(connection.channel(), queues)
+        declare(connection.channel(), queues)
     _tell(
         console,
-        f"broker {node.uri.partition('@')[2]}: exchange {topology.EXCHANGE}, stream "
-        f"{topology.STREAM}, queues {', '.join(queue.name for queue in queues)}",
+        f"broker {node.uri.partition('@')[2]}: exchange {EXCHANGE}, stream "
+        f"{STREAM}, queues {', '.join(queue.name for queue in queues)}",
     )
     publisher = Publisher(node, found.lines)
     workers: list[Worker] = []
     for queue in queues:
-        if expected := topology.expected(queue, found.lines):
-            workers.append(Worker(node, queue, expected, publisher.finished))
+        if lines := expected(queue, found.lines):
+            workers.append(Worker(node, queue, lines, publisher.finished))
         else:
             _say(console, f"no line is for the queue {queue.name}: it has to stay empty")
     _move(node, publisher, workers, checks, console)
