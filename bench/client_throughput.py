@@ -17,7 +17,7 @@ import time
 from leveret.client import asynchronous, blocking
 from leveret.client.events import ChannelEnded, Owner, Replied, Settled, Token
 from leveret.client.message import Message, ReturnedMessage
-from leveret.client.session import Session
+from leveret.client.session.connection import Session
 from leveret.client.uri import Parameters
 from leveret.wire.buffer import COMPILED, BytesWriter
 from leveret.wire.frames import write_body, write_header, write_method

@@ -13,11 +13,11 @@ import threading
 from collections.abc import Callable
 from typing import Final, Self, TypeVar
 
-from leveret.client.channel_session import ChannelSession
 from leveret.client.events import ChannelEnded, Event, Owner, Replied, Settled, Token
 from leveret.client.message import Message, ReturnedMessage
-from leveret.client.session import Session
-from leveret.client.states import ChannelState, ConnectionState
+from leveret.client.session.channel import ChannelSession
+from leveret.client.session.connection import Session
+from leveret.client.session.states import ChannelState, ConnectionState
 from leveret.client.uri import Parameters
 from leveret.wire.buffer import BytesWriter
 from leveret.wire.frames import (

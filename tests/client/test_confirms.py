@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from client_peer import Peer, Waiter, content, frame
-from leveret.client.channel_session import ChannelSession
-from leveret.client.confirms import Confirms
 from leveret.client.errors import Nacked, PublishFailed, Returned
 from leveret.client.events import CameBack, ChannelEnded, Ended, Event, Settled, Token
 from leveret.client.message import ReturnedMessage
+from leveret.client.session.channel import ChannelSession
+from leveret.client.session.confirms import Confirms
 from leveret.limits import CLIENT_FAILURES_MAX
 from leveret.wire.methods import (
     BasicAck,

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leveret.client.output import Output
 from leveret.client.publish_frames import FRAME_END_OCTET, PublishFrames
+from leveret.client.session.output import Output
 from leveret.limits import FRAME_BYTES_MIN
 from leveret.wire.basic_properties import BasicProperties
 from leveret.wire.methods.basic import BasicPublish

@@ -7,7 +7,7 @@ import pytest
 from client_peer import Peer, Waiter, body, content, frame, header
 from leveret.client.errors import Closed, NoFreeChannel
 from leveret.client.events import Cancelled, ChannelEnded, Ended, FlowChanged, Replied
-from leveret.client.states import ChannelState, ConnectionState
+from leveret.client.session.states import ChannelState, ConnectionState
 from leveret.client.uri import Parameters
 from leveret.errors import NotFound, PreconditionFailed
 from leveret.wire.method import Method

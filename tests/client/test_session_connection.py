@@ -10,8 +10,8 @@ import pytest
 from client_peer import START, TUNE, Peer, Waiter, body, frame, header
 from leveret.client.errors import Closed, ConnectionLost
 from leveret.client.events import Blocked, ChannelEnded, Ended, Opened, Replied, Unblocked
-from leveret.client.session import CAPABILITIES, Session
-from leveret.client.states import ConnectionState
+from leveret.client.session.connection import CAPABILITIES, Session
+from leveret.client.session.states import ConnectionState
 from leveret.client.uri import Parameters
 from leveret.errors import (
     AccessRefusedHard,

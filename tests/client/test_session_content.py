@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from client_peer import Peer, Waiter, body, content, frame, header
 from leveret.client.events import CameBack, ChannelEnded, Ended, Replied
 from leveret.client.message import Message
-from leveret.client.states import ConnectionState
+from leveret.client.session.states import ConnectionState
 from leveret.client.uri import Parameters
 from leveret.errors import ContentTooLarge, SyntaxFault
 from leveret.limits import CLIENT_MESSAGE_BYTES_MAX

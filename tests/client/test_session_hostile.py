@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from client_peer import Peer, Waiter, body, content, frame, header
 from leveret.client.events import ChannelEnded, Ended
-from leveret.client.session import Session
-from leveret.client.states import ConnectionState
+from leveret.client.session.connection import Session
+from leveret.client.session.states import ConnectionState
 from leveret.client.uri import Parameters
 from leveret.wire.frames import HEARTBEAT
 from leveret.wire.methods import BasicQos

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from client_peer import Peer, Waiter, content, frame
-from leveret.client.channel_session import ChannelSession
-from leveret.client.confirms import Confirms
 from leveret.client.errors import Nacked
 from leveret.client.publish_frames import PublishFrames
-from leveret.client.tally import Tally
+from leveret.client.session.channel import ChannelSession
+from leveret.client.session.confirms import Confirms
+from leveret.client.session.tally import Tally
 from leveret.errors import PreconditionFailed
 from leveret.wire.methods import BasicAck, BasicReturn, ConfirmSelect, ConfirmSelectOk
 

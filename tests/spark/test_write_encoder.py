@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leveret.client import BasicProperties
-from leveret.client.output import Output
 from leveret.client.publish_frames import PublishFrames
+from leveret.client.session.output import Output
 from leveret.limits import FRAME_BYTES_MIN, SPARK_WRITE_PIECE_BYTES, SPARK_WRITE_PIECE_RECORDS
 from leveret.spark.write_encoder import Encoder, Envelope
 from leveret.spark.write_rows import RowError

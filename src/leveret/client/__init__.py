@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         Returned,
     )
     from leveret.client.message import Message, ReturnedMessage
-    from leveret.client.requests import DeclareOk
+    from leveret.client.shell.requests import DeclareOk
     from leveret.client.streams import stream_arguments
     from leveret.client.uri import Parameters, parse_uri
     from leveret.wire.properties import BasicProperties
@@ -64,7 +64,7 @@ _PLACES = {
     "Channel": "leveret.client.asynchronous",
     "Connection": "leveret.client.asynchronous",
     "Consumer": "leveret.client.asynchronous",
-    "DeclareOk": "leveret.client.requests",
+    "DeclareOk": "leveret.client.shell.requests",
     "Message": "leveret.client.message",
     "Parameters": "leveret.client.uri",
     "ReturnedMessage": "leveret.client.message",

@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import Final
 
 from leveret.client.names import checked
-from leveret.client.output import BASIC, Output
+from leveret.client.session.output import BASIC, Output
 from leveret.limits import FRAME_OVERHEAD_BYTES
 from leveret.wire.buffer import BytesWriter
 from leveret.wire.frames import (

@@ -21,7 +21,7 @@ from leveret.client import (
     parse_uri,
 )
 from leveret.client.blocking import Connection, connect
-from leveret.client.session import CAPABILITIES
+from leveret.client.session.connection import CAPABILITIES
 from leveret.errors import AmqpError, ConnectionForced, InternalError, ResourceFault
 from leveret.spark.transports.base import Interrupted
 

@@ -11,9 +11,9 @@ import functools
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Concatenate, Generic, ParamSpec, TypeVar
 
-from leveret.client import requests
 from leveret.client.events import Token
-from leveret.client.shell_channel import ShellChannel
+from leveret.client.shell import requests
+from leveret.client.shell.channel import ShellChannel
 from leveret.wire.methods.basic import BasicGet
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from leveret.client.events import Replied
     from leveret.client.message import Message
-    from leveret.client.requests import Request
+    from leveret.client.shell.requests import Request
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Self
 
-from leveret.client import requests
 from leveret.client.asynchronous.calls import CallingChannel, Waiting, awaited
 from leveret.client.asynchronous.consumer import Consumer
+from leveret.client.shell import requests
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from leveret.client.asynchronous.connection import Connection
     from leveret.client.asynchronous.consumer import Callback
     from leveret.client.events import ChannelEnded, Settled
-    from leveret.client.shell_channel import Body
+    from leveret.client.shell.channel import Body
     from leveret.wire.properties import BasicProperties
 
 

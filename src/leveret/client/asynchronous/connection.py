@@ -10,11 +10,11 @@ import asyncio
 import ssl as ssl_module
 from typing import TYPE_CHECKING, Self, cast
 
-from leveret.client import requests
 from leveret.client.asynchronous.calls import Call, Waiting
 from leveret.client.asynchronous.channel import Channel
 from leveret.client.asynchronous.transport_connection import TransportConnection
-from leveret.client.shell_connection import prepare
+from leveret.client.shell import requests
+from leveret.client.shell.connection import prepare
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

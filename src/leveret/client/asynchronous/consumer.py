@@ -12,10 +12,10 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, Self
 
-from leveret.client import requests
 from leveret.client.asynchronous.calls import Starting
 from leveret.client.errors import ClientError, Closed
-from leveret.client.shell_consumer import ShellConsumer
+from leveret.client.shell import requests
+from leveret.client.shell.consumer import ShellConsumer
 from leveret.errors import AmqpError
 
 if TYPE_CHECKING:

@@ -15,14 +15,14 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from leveret.client.errors import Closed, ConnectionLost, InputFull, OutputFull
-from leveret.client.shell_connection import ShellConnection, monotonic_ms
+from leveret.client.shell.connection import ShellConnection, monotonic_ms
 from leveret.limits import CLIENT_OUTPUT_BYTES_HIGH
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from leveret.client.events import Ended, Event
-    from leveret.client.shell_channel import ShellChannel
+    from leveret.client.shell.channel import ShellChannel
     from leveret.client.uri import Parameters
 
 

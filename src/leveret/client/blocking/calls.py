@@ -5,16 +5,16 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Concatenate, Generic, ParamSpec, TypeVar
 
-from leveret.client import requests
 from leveret.client.events import Token
-from leveret.client.shell_channel import ShellChannel
+from leveret.client.shell import requests
+from leveret.client.shell.channel import ShellChannel
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from leveret.client.blocking.socket_connection import SocketConnection
     from leveret.client.events import Replied
-    from leveret.client.requests import Request
+    from leveret.client.shell.requests import Request
     from leveret.wire.method import Method
 
 P = ParamSpec("P")

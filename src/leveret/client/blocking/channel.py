@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self
 
-from leveret.client import requests
 from leveret.client.blocking.calls import Call, CallingChannel, Waiting, waited_for
 from leveret.client.blocking.columns import ColumnConsumer
 from leveret.client.blocking.consumer import Consumer
+from leveret.client.shell import requests
 from leveret.limits import CLIENT_OUTPUT_BYTES_HIGH
 from leveret.wire.deliveries import DeliveryScanner
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from leveret.client.blocking.connection import Connection
     from leveret.client.blocking.consumer import Callback
     from leveret.client.events import ChannelEnded, Replied
-    from leveret.client.shell_channel import Body
+    from leveret.client.shell.channel import Body
     from leveret.wire.properties import BasicProperties
 
 

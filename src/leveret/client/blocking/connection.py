@@ -9,12 +9,12 @@ import ssl as ssl_module
 import time
 from typing import TYPE_CHECKING, Self
 
-from leveret.client import requests
 from leveret.client.blocking.calls import Call
 from leveret.client.blocking.channel import Channel
 from leveret.client.blocking.link import open_link
 from leveret.client.blocking.socket_connection import SocketConnection
-from leveret.client.shell_connection import prepare
+from leveret.client.shell import requests
+from leveret.client.shell.connection import prepare
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

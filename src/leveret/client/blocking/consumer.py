@@ -8,8 +8,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Self
 
-from leveret.client import requests
-from leveret.client.shell_consumer import ShellConsumer
+from leveret.client.shell import requests
+from leveret.client.shell.consumer import ShellConsumer
 
 if TYPE_CHECKING:
     from collections.abc import Callable

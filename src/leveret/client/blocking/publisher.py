@@ -14,7 +14,7 @@ import time
 from typing import TYPE_CHECKING
 
 from leveret.client.errors import ConnectionLost, Nacked
-from leveret.client.shell_channel import log
+from leveret.client.shell.channel import log
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from leveret.client.blocking.one_thread import OneThread
 from leveret.client.errors import Closed, InputFull
-from leveret.client.shell_connection import ShellConnection, monotonic_ms
+from leveret.client.shell.connection import ShellConnection, monotonic_ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

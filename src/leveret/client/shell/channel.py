@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING
 
 from leveret.client.errors import Closed
 from leveret.client.events import Owner
-from leveret.client.states import ChannelState
+from leveret.client.session.states import ChannelState
 from leveret.wire.properties import NO_PROPERTIES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from leveret.client.channel_session import ChannelSession
-    from leveret.client.confirms import Confirms
     from leveret.client.events import ChannelEnded, Settled, Token
     from leveret.client.message import Message, ReturnedMessage
-    from leveret.client.shell_consumer import ShellConsumer
+    from leveret.client.session.channel import ChannelSession
+    from leveret.client.session.confirms import Confirms
+    from leveret.client.shell.consumer import ShellConsumer
     from leveret.wire.properties import BasicProperties
 
 log = logging.getLogger("leveret.client")

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from leveret.client.confirms import Confirms
 from leveret.client.errors import Closed
 from leveret.client.events import (
     CameBack,
@@ -26,9 +25,10 @@ from leveret.client.events import (
 )
 from leveret.client.message import Message, ReturnedMessage
 from leveret.client.names import checked
-from leveret.client.output import BASIC, Output, reply_text
-from leveret.client.states import CHANNEL, ChannelState
-from leveret.client.tally import Tally
+from leveret.client.session.confirms import Confirms
+from leveret.client.session.output import BASIC, Output, reply_text
+from leveret.client.session.states import CHANNEL, ChannelState
+from leveret.client.session.tally import Tally
 from leveret.errors import (
     CommandInvalid,
     ContentTooLarge,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from leveret.client.confirms import Confirms
+from leveret.client.session.confirms import Confirms
 from leveret.errors import PreconditionFailed
 
 if TYPE_CHECKING:

@@ -23,8 +23,8 @@ from leveret.client.events import (
     Unblocked,
 )
 from leveret.client.message import Message
-from leveret.client.session import Session
-from leveret.client.states import ConnectionState
+from leveret.client.session.connection import Session
+from leveret.client.session.states import ConnectionState
 from leveret.client.uri import Parameters, parse_uri
 from leveret.limits import (
     CLIENT_INPUT_BYTES_HIGH,

@@ -16,11 +16,11 @@ import platform
 from typing import TYPE_CHECKING, Final
 
 from leveret import __version__
-from leveret.client.channel_session import ChannelSession
 from leveret.client.errors import Closed, ConnectionLost, NoFreeChannel
 from leveret.client.events import Blocked, Ended, Opened, Replied, Unblocked
-from leveret.client.output import Output, reply_text
-from leveret.client.states import CONNECTION, ChannelState, ConnectionState
+from leveret.client.session.channel import ChannelSession
+from leveret.client.session.output import Output, reply_text
+from leveret.client.session.states import CONNECTION, ChannelState, ConnectionState
 from leveret.errors import (
     AccessRefusedHard,
     ChannelFault,

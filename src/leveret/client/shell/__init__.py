@@ -1,0 +1,1 @@
+"""What the asyncio and the blocking shell share: all but bytes, time and waiting."""
