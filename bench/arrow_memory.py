@@ -14,8 +14,8 @@ from pyspark.sql.types import StructType
 
 from leveret.client import BasicProperties
 from leveret.limits import SPARK_BATCH_RECORDS
-from leveret.spark.columns import BatchBuilder
-from leveret.spark.schema import default_schema
+from leveret.spark.columns.messages import BatchBuilder
+from leveret.spark.columns.schema import default_schema
 
 BODY_BYTES: Final = 100
 

@@ -27,10 +27,10 @@ from leveret.chunk import ChunkBuilder
 from leveret.client import BasicProperties
 from leveret.client.blocking import connect
 from leveret.message import Address, Message
-from leveret.spark.chunks import ChunkBatchBuilder, Pieces
-from leveret.spark.http_link import HttpLink
-from leveret.spark.options import Options, parse_options
-from leveret.spark.schema import ROW
+from leveret.spark.columns.chunks import ChunkBatchBuilder, Pieces
+from leveret.spark.columns.schema import ROW
+from leveret.spark.connection.http_link import HttpLink
+from leveret.spark.options.read import Options, parse_options
 from leveret.spark.transports import open_transport
 from leveret.spark.transports.bulk import chunks_of
 

@@ -17,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 
 from leveret.client.publish_frames import PublishFrames
-from leveret.spark.write_encoder import Encoder, Envelope
-from leveret.spark.write_schema import Layout
+from leveret.spark.write.encoder import Encoder, Envelope
+from leveret.spark.write.schema import Layout
 from leveret.wire.buffer import COMPILED
 
 RUNS: Final = 30

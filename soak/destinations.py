@@ -16,7 +16,7 @@ from itertools import islice
 from typing import Final
 
 from leveret.client.blocking import connect
-from leveret.spark.columns import STREAM_OFFSET
+from leveret.spark.columns.messages import STREAM_OFFSET
 from soak import brokers, drivers
 from soak.board import Row
 from soak.streams import BATCHES, SECONDS

@@ -11,7 +11,7 @@ from typing import Final
 
 from leveret.client import BasicProperties, PublishFailed
 from leveret.client.blocking import Channel, connect
-from leveret.spark.connecting import INTERRUPTIONS
+from leveret.spark.connection.connecting import INTERRUPTIONS
 
 #: Messages between two waits for confirms, and what they carry beside their number.
 WINDOW: Final = 100

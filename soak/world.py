@@ -24,7 +24,7 @@ import psutil
 
 from broker_process import BrokerProcess
 from leveret.client.blocking import Channel, connect
-from leveret.spark.columns import STREAM_OFFSET
+from leveret.spark.columns.messages import STREAM_OFFSET
 from soak import ROOT, counts
 from soak.board import Row
 from soak.load import Load

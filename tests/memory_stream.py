@@ -17,10 +17,10 @@ from pyspark.sql.types import StructType
 
 from leveret.client import BasicProperties
 from leveret.errors import NotFound
-from leveret.spark.columns import STREAM_TIMESTAMP, BatchBuilder
-from leveret.spark.finder import StreamFinder
-from leveret.spark.options import Options
+from leveret.spark.columns.messages import STREAM_TIMESTAMP, BatchBuilder
+from leveret.spark.options.read import Options
 from leveret.spark.source import LeveretDataSource
+from leveret.spark.stream.finder import StreamFinder
 from leveret.spark.transports import TransportOpener
 from leveret.spark.transports.base import Bounds, Interrupted, Piece, Redeclared, Tail, Transport
 

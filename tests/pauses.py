@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from leveret.spark.retries import Pause
+from leveret.spark.connection.retries import Pause
 
 
 class StepPause(Pause):

@@ -16,10 +16,10 @@ from typing import Any, ClassVar
 
 from pyspark.sql.types import StructType
 
-from leveret.spark.queue_feed import QueueFeed
-from leveret.spark.queue_stream import QueueStreamReader
+from leveret.spark.queue.feed import QueueFeed
+from leveret.spark.queue.spool import Spool
+from leveret.spark.queue.stream import QueueStreamReader
 from leveret.spark.source import LeveretDataSource
-from leveret.spark.spool import Spool
 from spark_order import Checkpoint, StreamingRun
 
 #: Where it may die: in the batch of that number.

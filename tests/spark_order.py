@@ -19,11 +19,11 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
 
-from leveret.spark.batch import PrunedBatchReader
-from leveret.spark.options import parse_options
-from leveret.spark.queue_stream import QueueStreamReader
-from leveret.spark.retries import Pause
-from leveret.spark.stream import StreamReader
+from leveret.spark.connection.retries import Pause
+from leveret.spark.options.read import parse_options
+from leveret.spark.queue.stream import QueueStreamReader
+from leveret.spark.stream.batch import PrunedBatchReader
+from leveret.spark.stream.stream import StreamReader
 from memory_stream import MemorySource, MemoryTransport, find_in_memory
 
 Offset = dict[str, Any]

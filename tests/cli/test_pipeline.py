@@ -18,7 +18,7 @@ The above exception was the direct cause of the following exception:
 
 Traceback (most recent call last):
   File "worker.py", line 2, in main
-leveret.spark.ranges.DataLossError: stream 'orders' starts at 7
+leveret.spark.stream.ranges.DataLossError: stream 'orders' starts at 7
 
 \tat org.apache.spark.api.python.BasePythonRunner
 """
@@ -26,7 +26,7 @@ leveret.spark.ranges.DataLossError: stream 'orders' starts at 7
 
 def test_the_cause_is_the_last_exception_that_a_worker_raised() -> None:
     assert cause(ValueError(TEXT)) == (
-        "leveret.spark.ranges.DataLossError: stream 'orders' starts at 7"
+        "leveret.spark.stream.ranges.DataLossError: stream 'orders' starts at 7"
     )
 
 

@@ -28,7 +28,6 @@ FOLDERS_LEFT = {
     "leveret/management/routes": 23,
     "leveret/pipelines": 28,
     "leveret/session": 25,
-    "leveret/spark": 43,
 }
 
 

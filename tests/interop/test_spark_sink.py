@@ -12,8 +12,8 @@ pytest.importorskip("pyspark")
 import pyarrow as pa
 
 from leveret.client.blocking import Channel, connect
-from leveret.spark.options import OptionError
-from leveret.spark.write_link import WriteError
+from leveret.spark.options.read import OptionError
+from leveret.spark.write.link import WriteError
 from sink_order import sink_for
 from written_rows import HEADERS, bodies, consumed, drain, ids, numbers, texts
 

@@ -12,10 +12,10 @@ from rabbitmq import RabbitMQ, free_ports, installed
 
 pytest.importorskip("pyspark")
 
-from leveret.spark.options import parse_options
-from leveret.spark.ranges import DataLossError
-from leveret.spark.schema import ROW
+from leveret.spark.columns.schema import ROW
+from leveret.spark.options.read import parse_options
 from leveret.spark.source import LeveretDataSource
+from leveret.spark.stream.ranges import DataLossError
 from leveret.spark.transports import open_transport
 from live_stream import LiveStream, Sent
 from spark_order import Checkpoint, StreamingRun, batch_rows

@@ -15,10 +15,10 @@ from leveret.client import BasicProperties
 from leveret.client.blocking import connect
 from leveret.errors import AccessRefusedHard, NotFound
 from leveret.limits import SPARK_BATCH_BYTES, SPARK_BATCH_RECORDS
-from leveret.spark.options import parse_options
-from leveret.spark.planner import OffsetRange
-from leveret.spark.ranges import read_range
-from leveret.spark.schema import ROW
+from leveret.spark.columns.schema import ROW
+from leveret.spark.options.read import parse_options
+from leveret.spark.stream.planner import OffsetRange
+from leveret.spark.stream.ranges import read_range
 from leveret.spark.transports import open_transport
 from leveret.spark.transports.base import Bounds, Interrupted, Piece, Transport
 from live_stream import LiveStream, Sent

@@ -18,12 +18,12 @@ from brokers import need_own_broker
 from leveret.client import BasicProperties, Timestamp
 from leveret.client.blocking import connect
 from leveret.errors import AccessRefused, AccessRefusedHard, NotFound, PreconditionFailed
-from leveret.spark import http_link
-from leveret.spark.http_link import NoHttp
-from leveret.spark.options import parse_options
-from leveret.spark.planner import OffsetRange
-from leveret.spark.ranges import DataLossError, read_range
-from leveret.spark.schema import ROW
+from leveret.spark.columns.schema import ROW
+from leveret.spark.connection import http_link
+from leveret.spark.connection.http_link import NoHttp
+from leveret.spark.options.read import parse_options
+from leveret.spark.stream.planner import OffsetRange
+from leveret.spark.stream.ranges import DataLossError, read_range
 from leveret.spark.transports import auto, open_transport
 from leveret.spark.transports.amqp import AmqpTransport
 from leveret.spark.transports.auto import AutoTransport

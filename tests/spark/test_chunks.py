@@ -21,10 +21,10 @@ from leveret.client import BasicProperties, Timestamp
 from leveret.errors import SyntaxFault
 from leveret.message import Address, Message
 from leveret.session.channel.delivery_headers import with_delivery_headers
-from leveret.spark.chunks import ROWS_PER_DISTINCT, ChunkBatchBuilder, Pieces, StoredChunk
-from leveret.spark.columns import BatchBuilder
-from leveret.spark.property_columns import find_properties
-from leveret.spark.schema import PROPERTIES, ROW
+from leveret.spark.columns.chunks import ROWS_PER_DISTINCT, ChunkBatchBuilder, Pieces, StoredChunk
+from leveret.spark.columns.messages import BatchBuilder
+from leveret.spark.columns.properties import find_properties
+from leveret.spark.columns.schema import PROPERTIES, ROW
 from leveret.spark.transports.base import Piece
 from leveret.store.journal.journal import Journal
 from leveret.wire.properties import decode_properties

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leveret.client import BasicProperties, Timestamp
-from leveret.spark.columns import BatchBuilder
-from leveret.spark.schema import ROW
+from leveret.spark.columns.messages import BatchBuilder
+from leveret.spark.columns.schema import ROW
 from memory_stream import Delivery
 
 

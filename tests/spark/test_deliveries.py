@@ -12,9 +12,9 @@ from pyspark.sql.types import StructField, StructType
 
 from leveret.client import BasicProperties, Timestamp
 from leveret.client.blocking import connect
-from leveret.spark.columns import BatchBuilder
-from leveret.spark.deliveries import DeliveryBuilder
-from leveret.spark.schema import PROPERTIES, ROW
+from leveret.spark.columns.deliveries import DeliveryBuilder
+from leveret.spark.columns.messages import BatchBuilder
+from leveret.spark.columns.schema import PROPERTIES, ROW
 from leveret.spark.transports.base import Piece
 from leveret.wire.buffer import BytesWriter
 from leveret.wire.deliveries import Columns, DeliveryScanner

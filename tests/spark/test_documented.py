@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from broker_process import BrokerProcess
 from brokers import Broker, need_own_broker
-from leveret.spark.options import (
+from leveret.spark.options.read import (
     BATCH_ONLY,
     OPTION_NAMES,
     QUEUE_ONLY,

@@ -16,10 +16,10 @@ from brokers import need_own_broker
 from data_dirs import SMALL
 from leveret.client import BasicProperties
 from leveret.errors import NotFound
-from leveret.spark.options import OptionError, parse_options
-from leveret.spark.ranges import DataLossError
-from leveret.spark.schema import ROW
+from leveret.spark.columns.schema import ROW
+from leveret.spark.options.read import OptionError, parse_options
 from leveret.spark.source import LeveretDataSource
+from leveret.spark.stream.ranges import DataLossError
 from leveret.spark.transports import open_transport
 from leveret.spark.transports.base import Bounds
 from live_stream import LiveStream, Sent

@@ -12,8 +12,8 @@ import pytest
 
 from brokers import Broker
 from leveret.errors import NotFound
-from leveret.spark.finder import find_streams
-from leveret.spark.options import OptionError, parse_options
+from leveret.spark.options.read import OptionError, parse_options
+from leveret.spark.stream.finder import find_streams
 from leveret.spark.transports.base import Interrupted
 from live_stream import LiveStream
 

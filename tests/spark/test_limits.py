@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leveret.spark.limits import in_turn, shared, within_bytes
+from leveret.spark.stream.limits import in_turn, shared, within_bytes
 
 NAMES = st.text(max_size=3)
 AVAILABLE = st.dictionaries(NAMES, st.integers(0, 2**40), max_size=20)

@@ -15,11 +15,11 @@ from brokers import Broker
 from leveret.client import BasicProperties
 from leveret.client.blocking import connect
 from leveret.errors import NotFound
+from leveret.spark.columns.schema import KAFKA
 from leveret.spark.listener import Lag, watch_lag
-from leveret.spark.offsets import from_json
-from leveret.spark.options import OptionError
-from leveret.spark.schema import KAFKA
+from leveret.spark.options.read import OptionError
 from leveret.spark.source import LeveretDataSource
+from leveret.spark.stream.offsets import from_json
 from live_stream import LiveStream, Sent
 from spark_order import batch_rows
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from leveret.spark.offsets import EARLIEST, LATEST, Moment
-from leveret.spark.options import (
+from leveret.spark.columns.schema import PROPERTIES, ROW
+from leveret.spark.options.read import (
     OPTION_NAMES,
     STREAM_ONLY,
     STREAMS_ONLY,
@@ -16,7 +16,7 @@ from leveret.spark.options import (
     Options,
     parse_options,
 )
-from leveret.spark.schema import PROPERTIES, ROW
+from leveret.spark.stream.offsets import EARLIEST, LATEST, Moment
 
 URI = "amqp://someone@localhost:5672/%2F"
 LEAST = {"uri": URI, "stream": "orders"}

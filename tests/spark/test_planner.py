@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leveret.spark.planner import OffsetRange, plan
+from leveret.spark.stream.planner import OffsetRange, plan
 
 
 def plan_one(start: int, end: int, most: int, least: int | None = None) -> list[OffsetRange]:

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from pyspark.sql.types import StructType
 
 from leveret.client import BasicProperties
-from leveret.spark.projection import FILTER_VALUE, matching_keys
-from leveret.spark.ranges import DataLossError
-from leveret.spark.schema import KAFKA, ROW
+from leveret.spark.columns.projection import FILTER_VALUE, matching_keys
+from leveret.spark.columns.schema import KAFKA, ROW
+from leveret.spark.stream.ranges import DataLossError
 from memory_stream import STREAMS, Delivery, MemoryStream
 from spark_order import Checkpoint, StreamingRun, batch_rows
 
@@ -154,7 +154,7 @@ def test_no_time_is_no_time_in_kafkas_columns(memory: MemoryStream, name: str) -
 
 
 def test_our_columns_are_not_kafkas(memory: MemoryStream, name: str) -> None:
-    from leveret.spark.schema import SchemaError
+    from leveret.spark.columns.schema import SchemaError
 
     with pytest.raises(SchemaError, match="there is no column 'body'; there are: key, value"):
         batch_rows(options(name, columns="kafka"), StructType([ROW["body"]]))

@@ -21,9 +21,9 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from leveret.spark.batch import BatchReader, PrunedBatchReader
-from leveret.spark.options import parse_options
-from leveret.spark.pruning import pruning_of
+from leveret.spark.options.read import parse_options
+from leveret.spark.stream.batch import BatchReader, PrunedBatchReader
+from leveret.spark.stream.pruning import pruning_of
 from memory_stream import STREAMS, MemoryStream
 from spark_order import batch_rows, make_source
 

@@ -23,9 +23,9 @@ from broker_process import BrokerProcess
 from brokers import Broker, need_own_broker
 from leveret.client import BasicProperties
 from leveret.errors import NotFound
-from leveret.spark.options import OptionError
-from leveret.spark.ranges import DataLossError
-from leveret.spark.spool import Spool, SpoolError
+from leveret.spark.options.read import OptionError
+from leveret.spark.queue.spool import Spool, SpoolError
+from leveret.spark.stream.ranges import DataLossError
 from live_queue import LiveQueue, unacked
 from live_stream import LiveStream, Sent
 from queue_driver import rows_of

@@ -11,9 +11,9 @@ from pyspark.sql.types import StructField, StructType
 
 from leveret.client import BasicProperties, Message
 from leveret.client.events import Owner
-from leveret.spark.columns import BatchBuilder
-from leveret.spark.queue_rows import SpoolBatchBuilder, to_spool
-from leveret.spark.schema import PROPERTIES, ROW
+from leveret.spark.columns.messages import BatchBuilder
+from leveret.spark.columns.schema import PROPERTIES, ROW
+from leveret.spark.queue.rows import SpoolBatchBuilder, to_spool
 from leveret.wire.methods.basic import BasicDeliver
 
 SCHEMAS = [

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leveret.spark.options import Options, parse_options
-from leveret.spark.planner import OffsetRange
-from leveret.spark.ranges import DataLossError, read_range
-from leveret.spark.schema import ROW
+from leveret.spark.columns.schema import ROW
+from leveret.spark.options.read import Options, parse_options
+from leveret.spark.stream.planner import OffsetRange
+from leveret.spark.stream.ranges import DataLossError, read_range
 from leveret.spark.transports.base import Interrupted
 from memory_stream import STREAMS, MemoryStream, MemoryTransport
 from pauses import StepPause

@@ -8,8 +8,8 @@ import pytest
 from pyspark.sql.types import StructType
 
 from leveret.errors import NotFound
-from leveret.spark.ranges import DataLossError
-from leveret.spark.schema import ROW
+from leveret.spark.columns.schema import ROW
+from leveret.spark.stream.ranges import DataLossError
 from memory_stream import STREAMS, MemoryStream
 from spark_order import Checkpoint, StreamingRun, as_json, batch_rows, make_source
 

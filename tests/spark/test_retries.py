@@ -12,18 +12,18 @@ import pytest
 from broker_process import BrokerProcess
 from brokers import Broker, need_own_broker
 from leveret.errors import AmqpError, NotFound
-from leveret.spark.batch import BatchReader
-from leveret.spark.offsets import from_json
-from leveret.spark.options import Options, parse_options
-from leveret.spark.planner import OffsetRange
-from leveret.spark.ranges import read_range
-from leveret.spark.retries import Pause, Retries, Unreachable, ask
-from leveret.spark.schema import ROW
-from leveret.spark.stream import StreamReader
+from leveret.spark.columns.schema import ROW
+from leveret.spark.connection.retries import Pause, Retries, Unreachable, ask
+from leveret.spark.options.read import Options, parse_options
+from leveret.spark.stream.batch import BatchReader
+from leveret.spark.stream.offsets import from_json
+from leveret.spark.stream.planner import OffsetRange
+from leveret.spark.stream.ranges import read_range
+from leveret.spark.stream.stream import StreamReader
 from leveret.spark.transports import open_transport
 from leveret.spark.transports.base import Interrupted
-from leveret.spark.write_link import close_link, open_link
-from leveret.spark.write_options import parse_write_options
+from leveret.spark.write.link import close_link, open_link
+from leveret.spark.write.options import parse_write_options
 from live_stream import LiveStream
 from pauses import StepPause
 

@@ -16,8 +16,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from leveret.spark.columns import BatchBuilder
-from leveret.spark.schema import ROW, SchemaError, check_schema, default_schema
+from leveret.spark.columns.messages import BatchBuilder
+from leveret.spark.columns.schema import ROW, SchemaError, check_schema, default_schema
 from memory_stream import Delivery
 
 

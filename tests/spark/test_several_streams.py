@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from leveret.errors import NotFound
-from leveret.spark.options import OptionError
-from leveret.spark.ranges import DataLossError
-from leveret.spark.streams import FRESH_SECONDS
+from leveret.spark.options.read import OptionError
+from leveret.spark.stream.ranges import DataLossError
+from leveret.spark.stream.streams import FRESH_SECONDS
 from memory_stream import STREAMS, MemoryStream
 from pauses import StepPause
 from spark_order import Checkpoint, StreamingRun, batch_rows

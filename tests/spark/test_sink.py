@@ -13,7 +13,7 @@ import pytest
 from brokers import Broker
 from leveret.client.blocking import connect
 from leveret.spark.listener import watch_writes
-from leveret.spark.write_result import WriteResult, read_results
+from leveret.spark.write.result import WriteResult, read_results
 from live_stream import LiveStream, Sent
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from leveret.spark.spool import (
+from leveret.spark.queue.spool import (
     IDENTITY,
     POSITION,
     Segment,

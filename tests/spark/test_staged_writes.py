@@ -22,10 +22,10 @@ from leveret.client.blocking import Channel, connect
 from leveret.errors import NotFound
 from leveret.limits import RELEASES_PER_SINK_MAX, SPARK_WRITE_STAGING_MS
 from leveret.spark.transports.base import Interrupted
-from leveret.spark.write_link import WriteError
-from leveret.spark.write_result import WriteResult, read_results
-from leveret.spark.write_staging import COMMIT_KEY, commit, discard
-from leveret.spark.write_task import Written
+from leveret.spark.write.link import WriteError
+from leveret.spark.write.result import WriteResult, read_results
+from leveret.spark.write.staging import COMMIT_KEY, commit, discard
+from leveret.spark.write.task import Written
 from live_stream import LiveStream
 from sink_order import Killed, Sink, fail, kill_this_process, sink_for
 from written_rows import HEADERS, bodies, consumed, drain, numbers, texts
@@ -142,7 +142,7 @@ def test_nothing_is_seen_before_the_commit(broker: Broker, channel: Channel, que
 
 def sink_options(sink: Sink) -> Any:
     """Return a sink's options as the sink has them."""
-    from leveret.spark.write_options import parse_write_options
+    from leveret.spark.write.options import parse_write_options
 
     return parse_write_options(sink.options)
 

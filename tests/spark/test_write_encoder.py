@@ -15,9 +15,9 @@ from leveret.client import BasicProperties
 from leveret.client.publish_frames import PublishFrames
 from leveret.client.session.output import Output
 from leveret.limits import FRAME_BYTES_MIN, SPARK_WRITE_PIECE_BYTES, SPARK_WRITE_PIECE_RECORDS
-from leveret.spark.write_encoder import Encoder, Envelope
-from leveret.spark.write_rows import RowError
-from leveret.spark.write_schema import Layout
+from leveret.spark.write.encoder import Encoder, Envelope
+from leveret.spark.write.rows import RowError
+from leveret.spark.write.schema import Layout
 from leveret.wire.methods.basic import BasicPublish
 
 CHANNEL = 3

@@ -15,11 +15,11 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from leveret.spark.options import OptionError
-from leveret.spark.schema import PROPERTIES, ROW, SchemaError
-from leveret.spark.write_options import WRITE_OPTION_NAMES, WriteOptions, parse_write_options
-from leveret.spark.write_rows import RESERVED
-from leveret.spark.write_schema import COLUMNS, PASSED_OVER, Layout, layout_of
+from leveret.spark.columns.schema import PROPERTIES, ROW, SchemaError
+from leveret.spark.options.read import OptionError
+from leveret.spark.write.options import WRITE_OPTION_NAMES, WriteOptions, parse_write_options
+from leveret.spark.write.rows import RESERVED
+from leveret.spark.write.schema import COLUMNS, PASSED_OVER, Layout, layout_of
 
 URI = "amqp://localhost"
 

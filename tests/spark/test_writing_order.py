@@ -15,11 +15,11 @@ from brokers import Broker
 from cut_proxy import CutProxy
 from leveret.client import ReturnedMessage
 from leveret.client.blocking import Channel, connect
-from leveret.spark.options import OptionError
+from leveret.spark.options.read import OptionError
 from leveret.spark.transports.base import Interrupted
-from leveret.spark.write_link import Sender, WriteError, open_link
-from leveret.spark.write_options import parse_write_options
-from leveret.spark.write_rows import RowError
+from leveret.spark.write.link import Sender, WriteError, open_link
+from leveret.spark.write.options import parse_write_options
+from leveret.spark.write.rows import RowError
 from live_stream import LiveStream
 from sink_order import Killed, Sink, fail, kill_this_process, sink_for
 from written_rows import HEADERS, bodies, consumed, drain, ids, numbers, texts

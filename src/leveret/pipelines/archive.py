@@ -263,7 +263,7 @@ def _set(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
 
 def _result(query: StreamingQuery, path: str, stream: str | Sequence[str]) -> ArchiveResult:
     """Return what the batches of a finished query have read."""
-    from leveret.spark.offsets import from_json
+    from leveret.spark.stream.offsets import from_json
 
     progress = query.recentProgress
     batches = [p for p in progress if p.numInputRows > 0]

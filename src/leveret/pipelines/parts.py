@@ -44,10 +44,10 @@ def stream_parts(
 
     Raises: OptionError; Interrupted; NotFound (404) when there is no such stream.
     """
-    from leveret.spark.batch import BatchReader
-    from leveret.spark.options import parse_options
-    from leveret.spark.planner import OffsetRange
-    from leveret.spark.schema import ROW
+    from leveret.spark.columns.schema import ROW
+    from leveret.spark.options.read import parse_options
+    from leveret.spark.stream.batch import BatchReader
+    from leveret.spark.stream.planner import OffsetRange
 
     asked = dict(options)
     if since is not None:

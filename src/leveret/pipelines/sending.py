@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from leveret.spark.write_result import WriteResult
+    from leveret.spark.write.result import WriteResult
 
 #: Offsets of one step: a save of its own, and what a run after a crash repeats at most.
 STEP_RECORDS: Final = 1_000_000
@@ -169,7 +169,7 @@ def _send_step(
     spark: SparkSession, rows: DataFrame, publisher: str, destination: Destination, rate: int | None
 ) -> WriteResult:
     """Publish the rows of a step, which are in order; return what came of them."""
-    from leveret.spark.write_result import WriteResult, read_results
+    from leveret.spark.write.result import WriteResult, read_results
 
     shaped = _shaped(rows, destination)
     with _paced_batches(spark, rate), tempfile.TemporaryDirectory() as told:

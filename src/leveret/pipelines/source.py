@@ -68,7 +68,7 @@ def archive_schema() -> StructType:
     """Return the columns of an archive, so that Spark guesses none of them from file names."""
     from pyspark.sql.types import DateType, StructField, StructType
 
-    from leveret.spark.schema import ROW
+    from leveret.spark.columns.schema import ROW
 
     written = [field for field in ROW.fields if field.name != STREAM_COLUMN]
     partitions = [StructField(STREAM_COLUMN, ROW[STREAM_COLUMN].dataType)]

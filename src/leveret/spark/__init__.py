@@ -1,13 +1,11 @@
 """Streams as tables for PySpark: the data source `leveret`, and a session ready to use it.
 
-A file per role, as in Spark's Kafka source: `options`, `offsets` (what a position means), `finder`
-and `streams` (which streams, where they begin and end), `planner` (ranges to partitions), `limits`
-(what a micro-batch takes), `pruning` (what filters spare), `batch` and `stream` (the readers),
-`transports/` (how messages come), `columns`, `deliveries` and `chunks` (messages to Arrow),
-`projection` with `kafka` (rows as they are asked for), `ranges` (the one place that decides about
-data loss), `listener` (lag).  The way back:
-`writer` (the sinks), `write_options`, `write_schema`, `write_encoder` with `write_rows` (Arrow to
-frames), `write_task`, `write_staging` (batches and their commit), `write_link` (the connection).
+A folder per task, and in it a file per role, as in Spark's Kafka source: `options/`; `stream/` (which
+streams, where they begin and end, what a read takes of them; `ranges` is the one place that decides
+about data loss); `queue/` (queues, through a spool on the disk); `transports/` (how messages come)
+over `connection/`; `columns/` (messages to Arrow, and rows as they are asked for).  The way back is
+`write/`: rows to frames, tasks, staged batches and their commit.  `source` is what Spark sees of all
+that, `listener` tells the lag, `session` makes a session.
 Importing this package loads neither PySpark nor pyarrow.
 """
 

@@ -31,8 +31,8 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
-from leveret.spark.offsets import from_json
-from leveret.spark.write_result import WriteResult, read_results
+from leveret.spark.stream.offsets import from_json
+from leveret.spark.write.result import WriteResult, read_results
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

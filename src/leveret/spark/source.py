@@ -13,16 +13,16 @@ from typing import Final
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from leveret.spark.batch import BatchReader, PrunedBatchReader
-from leveret.spark.finder import StreamFinder, find_streams
-from leveret.spark.options import Options, parse_options
-from leveret.spark.queue_batch import QueueBatchReader
-from leveret.spark.queue_stream import QueueStreamReader
-from leveret.spark.schema import check_schema, default_schema
-from leveret.spark.stream import StreamReader
+from leveret.spark.columns.schema import check_schema, default_schema
+from leveret.spark.options.read import Options, parse_options
+from leveret.spark.queue.batch import QueueBatchReader
+from leveret.spark.queue.stream import QueueStreamReader
+from leveret.spark.stream.batch import BatchReader, PrunedBatchReader
+from leveret.spark.stream.finder import StreamFinder, find_streams
+from leveret.spark.stream.stream import StreamReader
 from leveret.spark.transports import TransportOpener, open_transport
-from leveret.spark.write_options import parse_write_options
-from leveret.spark.writer import BatchWriter, StreamWriter
+from leveret.spark.write.options import parse_write_options
+from leveret.spark.write.writer import BatchWriter, StreamWriter
 
 #: PySpark's worker that pushes filters.
 _PUSHING_FILE: Final = "data_source_pushdown_filters.py"

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from pyspark.sql.types import StructType
 
-from leveret.spark.options import Options
+from leveret.spark.options.read import Options
 from leveret.spark.transports.base import Transport
 
 __all__ = ["Transport", "TransportOpener", "open_transport"]

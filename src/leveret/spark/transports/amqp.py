@@ -28,11 +28,21 @@ from leveret.client import InputFull, Message, Timestamp
 from leveret.client.blocking import Channel, Connection, Consumer
 from leveret.errors import PreconditionFailed
 from leveret.limits import SPARK_BATCH_BYTES, SPARK_BATCH_RECORDS
-from leveret.spark.columns import STREAM_NAME, STREAM_OFFSET, STREAM_TIMESTAMP, stream_offset
-from leveret.spark.connecting import INTERRUPTIONS, interrupted, is_leveret, open_connection
-from leveret.spark.deliveries import DeliveryBuilder
-from leveret.spark.limits import SAMPLE_RECORDS
-from leveret.spark.options import OptionError, Options
+from leveret.spark.columns.deliveries import DeliveryBuilder
+from leveret.spark.columns.messages import (
+    STREAM_NAME,
+    STREAM_OFFSET,
+    STREAM_TIMESTAMP,
+    stream_offset,
+)
+from leveret.spark.connection.connecting import (
+    INTERRUPTIONS,
+    interrupted,
+    is_leveret,
+    open_connection,
+)
+from leveret.spark.options.read import OptionError, Options
+from leveret.spark.stream.limits import SAMPLE_RECORDS
 from leveret.spark.transports.base import Bounds, Interrupted, Piece, Redeclared, Tail, Transport
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from typing import Final
 
 from pyspark.sql.types import StructType
 
-from leveret.spark.http_link import NoHttp
-from leveret.spark.options import Options
+from leveret.spark.connection.http_link import NoHttp
+from leveret.spark.options.read import Options
 from leveret.spark.transports.amqp import AmqpTransport
 from leveret.spark.transports.base import Bounds, Interrupted, Piece, Tail, Transport
 from leveret.spark.transports.bulk import BulkTransport

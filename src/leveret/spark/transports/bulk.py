@@ -15,9 +15,9 @@ from pyspark.sql.types import StructType
 
 from leveret.chunk import CHUNK_HEADER_BYTES, ChunkDamaged, chunk_size
 from leveret.limits import SPARK_ANSWER_BYTES
-from leveret.spark.chunks import ChunkBatchBuilder, Pieces, StoredChunk
-from leveret.spark.http_link import HttpLink
-from leveret.spark.options import Options
+from leveret.spark.columns.chunks import ChunkBatchBuilder, Pieces, StoredChunk
+from leveret.spark.connection.http_link import HttpLink
+from leveret.spark.options.read import Options
 from leveret.spark.transports.base import Bounds, Interrupted, Piece, Redeclared, Tail, Transport
 
 _END: Final = "Leveret-End-Offset"

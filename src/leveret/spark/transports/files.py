@@ -12,9 +12,9 @@ import numpy as np
 from pyspark.sql.types import StructType
 
 from leveret.chunk import ChunkDamaged
-from leveret.spark.chunks import ChunkBatchBuilder, Pieces, StoredChunk
-from leveret.spark.options import Options
-from leveret.spark.store_directory import Part, StoredStream, open_stream
+from leveret.spark.columns.chunks import ChunkBatchBuilder, Pieces, StoredChunk
+from leveret.spark.options.read import Options
+from leveret.spark.stream.store_directory import Part, StoredStream, open_stream
 from leveret.spark.transports.base import Bounds, Piece, Redeclared, Tail, Transport
 
 

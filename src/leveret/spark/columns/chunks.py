@@ -1,0 +1,389 @@
+"""Stored chunks to Arrow batches: whole columns at a time, no loop over rows.
+
+A chunk (`leveret.chunk`) lies in memory as it lay on the broker's disk.  Offsets, times and bodies
+become Arrow arrays over its own buffer; what repeats from message to message (addresses, property
+bytes) is decoded once for each distinct value and then taken by index, and what all rows have in
+common is made once and serves batch after batch.  Rows of several chunks make one batch, because
+Spark takes large batches faster.
+
+A chunk is checked by its digests, three calls in all.  Where the one over all messages does not
+check, each message is checked by its own, and those that are harmed are left out: they are missing,
+and `ranges.py` decides what that means.
+
+Invariants: a batch equals what `BatchBuilder` makes of the same messages; the pieces of one
+`Pieces` ascend and none overlaps another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from leveret.chunk import CHUNK_HEADER_BYTES, Chunk, ChunkDamaged, ChunkLayout
+from leveret.client.message import Content
+from leveret.limits import SPARK_BATCH_BYTES, SPARK_BATCH_RECORDS
+from leveret.spark.columns.messages import MILLISECONDS_MAX, BatchBuilder
+from leveret.spark.columns.properties import PropertyColumns, find_properties
+from leveret.spark.transports.base import Piece
+
+#: Columns of which each message has its own value; they are built from the arrays.
+_OWN: Final = ("offset", "timestamp", "body")
+
+#: Columns that depend on the address alone, on the table of headers, and on all properties.
+_OF_ADDRESS: Final = ("exchange", "routing_key")
+_OF_HEADERS: Final = ("headers", "delivery_count")
+_OF_PROPERTIES: Final = ("properties",)
+
+#: Columns that are the same for all messages of a stream.
+_OF_STREAM: Final = ("stream", "partition", "redelivered")
+
+#: Where more than one in so many messages has property bytes of its own, those of all rows are
+#: walked through together.
+ROWS_PER_DISTINCT: Final = 8
+
+#: The flags of properties that are headers only, and properties that are none.
+_HEADERS_ONLY: Final = b"\x20\x00"
+_NO_PROPERTIES: Final = b"\x00\x00"
+
+
+class _Sample(Content):
+    """One message that stands for all with the same address or the same properties."""
+
+    __slots__ = ("exchange", "routing_key")
+
+    redelivered = False
+
+    def __init__(self, raw_properties: bytes, exchange: str = "", routing_key: str = "") -> None:
+        super().__init__(raw_properties, b"")
+        self.exchange = exchange
+        self.routing_key = routing_key
+
+
+class StoredChunk:
+    """A chunk as columns; every message in it is true.
+
+    Raises: ChunkDamaged: its header or its arrays are not.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        layout = ChunkLayout(data)
+        self._layout = layout
+        self._buffer = pa.py_buffer(data)
+        count = int(layout.count)
+        self.offsets = self._numbers("<i8", count, CHUNK_HEADER_BYTES)
+        self.timestamps = self._numbers("<i8", count, CHUNK_HEADER_BYTES + 8 * count)
+        width = (4 * count + 7) & -8
+        at = int(layout.sizes_at)
+        self._property_ends = _ends(self._numbers("<u4", count, at), int(layout.property_bytes))
+        self._body_ends = _ends(self._numbers("<u4", count, at + width), int(layout.body_bytes))
+        self.address_indexes = self._numbers("<u4", count, at + 2 * width)
+        self.addresses = [address.wire for address in layout.read_addresses()]
+        if count and int(self.address_indexes.max()) >= len(self.addresses):
+            raise ChunkDamaged("a chunk's message has an address that is not there")
+        if count and not bool((self.offsets[1:] > self.offsets[:-1]).all()):
+            raise ChunkDamaged("a chunk's sequences do not ascend")
+        #: The places of the rows that are true; None where all are.
+        self.sound = None if layout.is_intact() else self._sound(data)
+
+    def _numbers(self, kind: str, count: int, at: int) -> npt.NDArray[Any]:
+        return np.frombuffer(self._buffer, kind, count, at)
+
+    def _sound(self, data: bytes) -> npt.NDArray[np.intp]:
+        """Return the places of the messages whose own digests check."""
+        damaged = np.array(Chunk(data).damaged(), np.int64)
+        return np.flatnonzero(~np.isin(self.offsets, damaged))
+
+    def bodies(self, start: int, end: int) -> pa.Array:
+        """Return the bodies of the rows from `start` up to `end`, in place."""
+        return self._binary(self._body_ends, int(self._layout.bodies_at), start, end)
+
+    def properties(self, start: int, end: int) -> pa.Array:
+        """Return the property bytes of the rows from `start` up to `end`, in place."""
+        return self._binary(self._property_ends, int(self._layout.properties_at), start, end)
+
+    def body_bytes(self, start: int, end: int) -> int:
+        """Return the bytes of the bodies of the rows from `start` up to `end`."""
+        return int(self._body_ends[end]) - int(self._body_ends[start])
+
+    def _binary(self, ends: npt.NDArray[np.int32], at: int, start: int, end: int) -> pa.Array:
+        values = self._buffer.slice(at)
+        buffers = [None, pa.py_buffer(ends), values]
+        return pa.Array.from_buffers(pa.binary(), end - start, buffers, 0, start)
+
+    def runs(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """Yield the places of sound rows whose offsets follow each other, from `start` to `end`.
+
+        `start` and `end` are offsets; each run is a first place and the one after the last.
+        """
+        low, high = (int(place) for place in np.searchsorted(self.offsets, (start, end)))
+        last = high - 1
+        # They ascend: without a gap the last is as far from the first as its place is.
+        if self.sound is None and low < high and self._distance(low, last) == last - low:
+            yield low, high
+            return
+        places = np.arange(low, high) if self.sound is None else self.sound
+        places = places[(places >= low) & (places < high)]
+        if not len(places):
+            return
+        breaks = np.flatnonzero(np.diff(self.offsets[places]) != 1) + 1
+        for run in np.split(places, breaks):
+            yield int(run[0]), int(run[-1]) + 1
+
+    def _distance(self, first: int, last: int) -> int:
+        """Return how far the offsets at two places are from each other."""
+        return int(self.offsets[last]) - int(self.offsets[first])
+
+
+def _ends(sizes: npt.NDArray[np.uint32], total: int) -> npt.NDArray[np.int32]:
+    """Return 0 and the running sums of sizes that add up to `total`.  Raises: ChunkDamaged."""
+    if int(sizes.sum(dtype=np.int64)) != total or total > np.iinfo(np.int32).max:
+        raise ChunkDamaged("a chunk's lengths do not add up")
+    ends = np.zeros(len(sizes) + 1, np.int32)
+    np.cumsum(sizes, out=ends[1:])
+    return ends
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Rows of one chunk, from the place `start` up to `end`; at least one."""
+
+    chunk: StoredChunk
+    start: int
+    end: int
+
+
+class ChunkBatchBuilder:
+    """Makes record batches of one schema from rows of chunks of one stream."""
+
+    def __init__(
+        self,
+        stream: str,
+        schema: StructType,
+        partition: int = 0,
+        rows_per_distinct: int = ROWS_PER_DISTINCT,
+    ) -> None:
+        self._rows_per_distinct = rows_per_distinct
+        self.schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
+
+        def of(names: tuple[str, ...]) -> _Columns | None:
+            fields = [field for field in schema.fields if field.name in names]
+            if not fields:
+                return None
+            return _Columns(BatchBuilder(stream, StructType(fields), partition))
+
+        self._of_stream = of(_OF_STREAM)
+        self._of_address = of(_OF_ADDRESS)
+        self._of_headers = of(_OF_HEADERS)
+        self._of_properties = of(_OF_PROPERTIES)
+
+    def build(self, parts: list[Part]) -> pa.RecordBatch:
+        """Return one batch of the rows of all parts."""
+        columns = {field.name: _own(field, parts) for field in self.schema if field.name in _OWN}
+        if self._of_stream is not None:
+            count = sum(part.end - part.start for part in parts)
+            columns |= self._of_stream.repeated(_Sample(_NO_PROPERTIES), count)
+        if self._of_address is not None:
+            columns |= self._of_address.taken(*_by_address(parts))
+        if self._of_headers is not None or self._of_properties is not None:
+            columns |= self.decoded(_joined([p.chunk.properties(p.start, p.end) for p in parts]))
+        arrays = [columns[field.name] for field in self.schema]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def decoded(self, raw: pa.Array) -> dict[str, pa.Array]:
+        """Return the columns that are made of an array of property bytes."""
+        columns: dict[str, pa.Array] = {}
+        if (common := _common(raw)) is not None:
+            for makes in (self._of_headers, self._of_properties):
+                if makes is not None:
+                    columns |= makes.repeated(_Sample(common), len(raw))
+            return columns
+        encoded = raw.dictionary_encode()
+        if self._rows_per_distinct * len(encoded.dictionary) > len(raw):
+            found = find_properties(raw)
+            if found is not None:
+                return self._walked(found)
+        samples = [_Sample(distinct) for distinct in encoded.dictionary.to_pylist()]
+        for makes in (self._of_headers, self._of_properties):
+            if makes is not None:
+                columns |= makes.taken(samples, encoded.indices)
+        return columns
+
+    def _walked(self, found: PropertyColumns) -> dict[str, pa.Array]:
+        """Return the columns of properties that were found for all rows at once."""
+        columns: dict[str, pa.Array] = {}
+        if self._of_headers is not None:
+            encoded = found.headers().dictionary_encode()
+            tables = encoded.dictionary.to_pylist()
+            samples = [_Sample(_HEADERS_ONLY + t if t else _NO_PROPERTIES) for t in tables]
+            columns |= self._of_headers.taken(samples, encoded.indices)
+        if self._of_properties is not None:
+            for field in self._of_properties.schema:
+                columns[field.name] = found.struct(field.type)
+        return columns
+
+
+class _Columns:
+    """Some columns of a batch, made of messages that stand for many."""
+
+    def __init__(self, builder: BatchBuilder) -> None:
+        self.schema: pa.Schema = builder.schema
+        self._builder = builder
+        # What all rows had in common the last time, and as many of them as were needed yet.
+        self._common: tuple[bytes, str, str] | None = None
+        self._repeated: dict[str, pa.Array] = {}
+        self._count = 0
+
+    def taken(self, samples: list[_Sample], places: pa.Array) -> dict[str, pa.Array]:
+        """Return columns whose rows are samples, each taken from its place."""
+        if len(samples) == 1:
+            return self.repeated(samples[0], len(places))
+        columns = self._of(samples)
+        return {name: _column_taken(column, places) for name, column in columns.items()}
+
+    def repeated(self, sample: _Sample, count: int) -> dict[str, pa.Array]:
+        """Return columns of so many rows that are all as the sample."""
+        common = sample.raw_properties, sample.exchange, sample.routing_key
+        if common != self._common or count > self._count:
+            places = pa.array(np.zeros(count, np.int8))
+            columns = self._of([sample])
+            self._repeated = {n: _column_taken(column, places) for n, column in columns.items()}
+            self._common, self._count = common, count
+        return {name: column.slice(0, count) for name, column in self._repeated.items()}
+
+    def _of(self, samples: list[_Sample]) -> dict[str, pa.Array]:
+        batch = self._builder.build(0, samples)
+        return dict(zip(batch.schema.names, batch.columns, strict=True))
+
+
+def _common(raw: pa.Array) -> bytes | None:
+    """Return the bytes that all values of a binary array are, None where they differ."""
+    count = len(raw)
+    if not count or raw[0] != raw[count - 1]:
+        return None
+    ends = np.frombuffer(raw.buffers()[1], np.int32)[raw.offset : raw.offset + count + 1]
+    size = int(ends[1]) - int(ends[0])
+    if not bool((np.diff(ends) == size).all()):
+        return None
+    if not size:
+        return b""
+    whole = np.frombuffer(raw.buffers()[2], np.uint8)[int(ends[0]) : int(ends[-1])]
+    rows = whole.reshape(count, size)
+    return rows[0].tobytes() if bool((rows == rows[0]).all()) else None
+
+
+def _column_taken(column: pa.Array, places: pa.Array) -> pa.Array:
+    """Return the values of a column at places.
+
+    Most properties are absent from most messages, and the others of a struct are taken one by one:
+    that takes a third of the time.
+    """
+    if pa.types.is_struct(column.type):
+        fields = [_column_taken(field, places) for field in column.flatten()]
+        return pa.StructArray.from_arrays(fields, fields=list(column.type))
+    if column.null_count == len(column):
+        return pa.nulls(len(places), column.type)
+    return column.take(places)
+
+
+def _own(field: pa.Field, parts: list[Part]) -> pa.Array:
+    """Return a column of which each message has its own value."""
+    if field.name == "body":
+        return _joined([p.chunk.bodies(p.start, p.end) for p in parts])
+    if field.name == "offset":
+        return pa.array(np.concatenate([p.chunk.offsets[p.start : p.end] for p in parts]))
+    moments = np.concatenate([p.chunk.timestamps[p.start : p.end] for p in parts])
+    if moments.min() >= 0 and moments.max() <= MILLISECONDS_MAX:
+        return pa.array(moments * 1000).view(field.type)
+    wrong = (moments < 0) | (moments > MILLISECONDS_MAX)
+    micros = np.where(wrong, 0, moments) * 1000
+    return pa.array(micros, pa.int64(), mask=wrong).view(field.type)
+
+
+def _by_address(parts: list[Part]) -> tuple[list[_Sample], pa.Array]:
+    """Return a message of each distinct address, and which of them each row has."""
+    known: dict[bytes, int] = {}
+    places = []
+    for part in parts:
+        chunk = part.chunk
+        numbers = [known.setdefault(wire, len(known)) for wire in chunk.addresses]
+        indexes = chunk.address_indexes[part.start : part.end]
+        places.append(np.array(numbers, np.int32)[indexes])
+    samples = [_sample_of_address(wire) for wire in known]
+    return samples, pa.array(np.concatenate(places))
+
+
+def _joined(arrays: list[pa.Array]) -> pa.Array:
+    return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
+
+
+def _sample_of_address(wire: bytes) -> _Sample:
+    """Return a message with the address that two AMQP short strings name."""
+    key = 1 + wire[0]
+    return _Sample(_NO_PROPERTIES, _text(wire[1:key]), _text(wire[key + 1 :]))
+
+
+def _text(raw: bytes) -> str:
+    """Return text, with what is not UTF-8 escaped."""
+    return raw.decode("utf-8", "backslashreplace")
+
+
+class Pieces:
+    """One pass over a range of offsets: chunks become pieces of consecutive offsets."""
+
+    def __init__(
+        self,
+        builder: ChunkBatchBuilder,
+        start: int,
+        end: int,
+        records_max: int = SPARK_BATCH_RECORDS,
+        bytes_max: int = SPARK_BATCH_BYTES,
+    ) -> None:
+        self._builder = builder
+        self._end = end
+        self._records_max = records_max
+        self._bytes_max = bytes_max
+        #: The offset from which on rows are wanted.
+        self.position = start
+        self._start = start
+        self._parts: list[Part] = []
+        self._records = 0
+        self._bytes = 0
+
+    def feed(self, data: bytes) -> Iterator[Piece]:
+        """Yield what is complete with the rows of one more chunk; `position` moves behind it.
+
+        A chunk that is damaged as a whole yields nothing: its rows are missing.
+        """
+        try:
+            chunk = StoredChunk(data)
+        except ChunkDamaged:
+            return
+        for start, end in chunk.runs(self.position, self._end):
+            first = int(chunk.offsets[start])
+            if first != self._start + self._records:
+                yield from self.flush()
+            if not self._parts:
+                self._start = first
+            self._parts.append(Part(chunk, start, end))
+            self._records += end - start
+            self._bytes += chunk.body_bytes(start, end)
+            self.position = first + end - start
+            if self._records >= self._records_max or self._bytes >= self._bytes_max:
+                yield from self.flush()
+
+    def flush(self) -> Iterator[Piece]:
+        """Yield what was gathered, if anything was."""
+        if self._parts:
+            batch = self._builder.build(self._parts)
+            piece = Piece(self._start, self._start + self._records, batch)
+            self._start = piece.end
+            self._parts = []
+            self._records = self._bytes = 0
+            yield piece

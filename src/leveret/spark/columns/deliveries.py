@@ -1,0 +1,138 @@
+"""Deliveries that came as columns to Arrow batches, without a Python object for any message.
+
+Bodies, keys, offsets and times are the columns' own bytes.  Properties and headers are decoded once
+for each different set of them, because publishers mostly repeat themselves.  The rows are the same
+as those of `columns.BatchBuilder`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from leveret.client.message import Content
+from leveret.spark.columns.chunks import ROWS_PER_DISTINCT
+from leveret.spark.columns.messages import MILLISECONDS_MAX, BatchBuilder
+from leveret.spark.columns.properties import find_properties
+from leveret.spark.transports.base import Piece
+
+if TYPE_CHECKING:
+    from leveret.client.blocking.columns import Columns
+
+#: The columns that are made of properties.
+_FROM_PROPERTIES: Final = frozenset({"headers", "properties", "delivery_count"})
+
+#: The flags of properties that are headers only, and properties that are none.
+_HEADERS_ONLY: Final = b"\x20\x00"
+_NO_PROPERTIES: Final = b"\x00\x00"
+
+
+class _Properties(Content):
+    """A message of which only the properties are known."""
+
+    exchange = ""
+    routing_key = ""
+    redelivered = False
+
+
+class DeliveryBuilder:
+    """Makes record batches of one schema from the deliveries of one stream."""
+
+    def __init__(self, stream: str, schema: StructType, partition: int = 0) -> None:
+        self._builder = BatchBuilder(stream, schema, partition)
+        self._names: Final = set(schema.names)
+
+    @property
+    def with_properties(self) -> bool:
+        """Whether properties are needed."""
+        return not self._names.isdisjoint(_FROM_PROPERTIES)
+
+    def pieces(self, columns: Columns, start: int, end: int) -> Iterator[Piece]:
+        """Yield the messages of a range, a piece for each run of consecutive offsets.
+
+        Raises: ValueError when they come from no stream.
+        """
+        offsets = np.frombuffer(columns.offsets, "<i8")
+        if offsets.size and offsets.min() < 0:
+            raise ValueError("the broker sent no x-stream-offset: the queue is not a stream")
+        batch = self.build(columns)
+        # A consumer gets a stream in order; should one come again, it is dropped.
+        if (np.diff(offsets) <= 0).any():
+            seen = np.maximum.accumulate(np.concatenate([[-1], offsets[:-1]]))
+            batch = batch.filter(pa.array(offsets > seen))
+            offsets = offsets[offsets > seen]
+        low, high = np.searchsorted(offsets, [start, end])
+        edges = np.flatnonzero(np.diff(offsets[low:high]) != 1) + low + 1
+        for first, last in zip([low, *edges], [*edges, high], strict=True):
+            if first < last:
+                run = batch.slice(first, last - first)
+                yield Piece(int(offsets[first]), int(offsets[last - 1]) + 1, run)
+
+    def build(self, columns: Columns) -> pa.RecordBatch:
+        """Return all the messages in one batch."""
+        schema = self._builder.schema
+        arrays = {f.name: self._plain(f, columns) for f in schema if f.name not in _FROM_PROPERTIES}
+        if self.with_properties:
+            arrays |= self._from_properties(_binary(columns.count, columns.properties))
+        return pa.RecordBatch.from_arrays([arrays[name] for name in schema.names], schema=schema)
+
+    def _from_properties(self, raw: pa.Array) -> dict[str, pa.Array]:
+        """Return the columns that are made of properties."""
+        fields = {f.name: f for f in self._builder.schema if f.name in _FROM_PROPERTIES}
+        encoded = raw.dictionary_encode()
+        different = encoded.dictionary.to_pylist()
+        arrays: dict[str, pa.Array] = {}
+        if ROWS_PER_DISTINCT * len(different) > len(raw):
+            # An id or a time in each: all are walked through together, but for their headers.
+            found = find_properties(raw)
+            if found is not None:
+                if (field := fields.pop("properties", None)) is not None:
+                    arrays[field.name] = found.struct(field.type)
+                encoded = found.headers().dictionary_encode()
+                tables = encoded.dictionary.to_pylist()
+                different = [_HEADERS_ONLY + t if t else _NO_PROPERTIES for t in tables]
+        messages = [_Properties(one, b"") for one in different]
+        for name, field in fields.items():
+            arrays[name] = self._builder.column(field, messages).take(encoded.indices)
+        return arrays
+
+    def _plain(self, field: pa.Field, columns: Columns) -> pa.Array:
+        """Return a column that needs no properties."""
+        match field.name:
+            case "offset":
+                return pa.array(np.frombuffer(columns.offsets, "<i8"), field.type)
+            case "timestamp":
+                moments = np.frombuffer(columns.timestamps, "<i8")
+                unknown = (moments < 0) | (moments > MILLISECONDS_MAX)
+                return pa.array(np.where(unknown, 0, moments) * 1000, field.type, mask=unknown)
+            case "exchange":
+                return _text(columns.count, columns.exchanges)
+            case "routing_key":
+                return _text(columns.count, columns.routing_keys)
+            case "redelivered":
+                flags = np.frombuffer(columns.redelivered, np.uint8).astype(bool)
+                return pa.array(flags, field.type)
+            case "body":
+                return _binary(columns.count, columns.bodies)
+            case _:
+                return self._builder.constant(field, columns.count)
+
+
+def _binary(count: int, texts: tuple[bytes, bytes]) -> pa.Array:
+    data, ends = texts
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(data)]
+    return pa.Array.from_buffers(pa.binary(), count, buffers)
+
+
+def _text(count: int, texts: tuple[bytes, bytes]) -> pa.Array:
+    """Return a column of text, with what is not UTF-8 escaped."""
+    found = _binary(count, texts)
+    try:
+        return found.cast(pa.string())  # which looks whether it is UTF-8
+    except pa.ArrowInvalid:
+        rows = [raw.decode("utf-8", "backslashreplace") for raw in found.to_pylist()]
+        return pa.array(rows, pa.string())

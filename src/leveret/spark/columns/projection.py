@@ -1,0 +1,88 @@
+"""From a transport's rows to those that were asked for: filters, and Kafka's columns.
+
+A transport yields every message of a range in columns of `schema.ROW`, so that it can be checked
+that none is missing; what the filters leave out is dropped here, and columns get the names that the
+user wants.  All of it is done on whole columns.
+
+A filtered row is no lost row: it came, and its offset was counted before it was dropped.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructField, StructType
+
+from leveret.routing.topic import TopicTrie
+from leveret.spark.columns.kafka import SOURCES, kafka_column
+from leveret.spark.columns.schema import ROW
+from leveret.spark.options.read import Options
+
+#: The header by which publishers name the value that readers filter by.
+FILTER_VALUE: Final = "x-stream-filter-value"
+
+
+class Projection:
+    """What one read needs of a transport, and how its rows come out of that."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        self._is_kafka = options.columns == "kafka"
+        self._topic = options.super_stream
+        self._pattern = options.routing_key_filter
+        self._values = options.filter_values
+        self._match_unfiltered = options.filter_match_unfiltered
+        self._schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
+        #: The columns of `schema.ROW` that the transport is to give.
+        self.needed = self._needed(schema)
+        self._is_identity = self.needed == schema and not self._is_filter
+
+    @property
+    def _is_filter(self) -> bool:
+        return self._pattern is not None or self._values is not None
+
+    def _needed(self, schema: StructType) -> StructType:
+        fields: dict[str, StructField] = {}
+        for field in schema.fields:
+            for name in SOURCES[field.name] if self._is_kafka else (field.name,):
+                fields[name] = ROW[name] if self._is_kafka else field
+        if self._pattern is not None:
+            fields.setdefault("routing_key", ROW["routing_key"])
+        if self._values is not None:
+            fields.setdefault("headers", ROW["headers"])
+        return StructType([*fields.values()])
+
+    def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return a transport's batch as the user wants it; it may have no rows."""
+        if self._is_identity:
+            return batch
+        if self._is_filter:
+            batch = batch.filter(self._mask(batch))
+        if self._is_kafka:
+            columns = [kafka_column(batch, field, self._topic) for field in self._schema]
+        else:
+            columns = [batch.column(name) for name in self._schema.names]
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def _mask(self, batch: pa.RecordBatch) -> pa.Array:
+        """Return which rows stay."""
+        if self._pattern is None:
+            return self._value_mask(batch)
+        mask = matching_keys(batch.column("routing_key"), self._pattern)
+        return mask if self._values is None else pc.and_(mask, self._value_mask(batch))
+
+    def _value_mask(self, batch: pa.RecordBatch) -> pa.Array:
+        found = pc.map_lookup(batch.column("headers"), FILTER_VALUE, "first")
+        mask = pc.is_in(found, value_set=pa.array(self._values, found.type))
+        return pc.or_(mask, pc.is_null(found)) if self._match_unfiltered else mask
+
+
+def matching_keys(keys: pa.Array, pattern: str) -> pa.Array:
+    """Return which routing keys a topic pattern matches; each distinct key is matched once."""
+    trie = TopicTrie()
+    trie.insert(pattern, True)
+    encoded = keys.dictionary_encode()
+    matched = [bool(trie.match(key)) for key in encoded.dictionary.to_pylist()]
+    return pa.array(matched, pa.bool_()).take(encoded.indices)

@@ -1,0 +1,190 @@
+"""One connection to the HTTP listener of a Leveret broker, for who reads streams in bulk.
+
+It is made when it is first needed and used again for the next request.  Credentials are those of
+AMQP and go with each request; the address is what the option `httpUri` says, or else what the
+broker tells its AMQP clients, which is asked for once in a process.
+
+Invariant: an answer that was not read to its end closes the connection.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+from urllib.parse import quote, urlencode, urlsplit
+
+from leveret.client import Parameters
+from leveret.errors import AccessRefused, NotFound, PreconditionFailed
+from leveret.spark.connection.connecting import INTERRUPTIONS, interrupted, open_connection
+from leveret.spark.options.read import Options
+from leveret.spark.transports.base import Interrupted
+
+#: What an answer of Leveret says that it comes from.
+SERVER: Final = "Leveret"
+
+#: The longest answer in JSON that is looked at.
+_JSON_BYTES_MAX: Final = 1024 * 1024
+
+_OK: Final = 200
+_REFUSED: Final = (401, 403)
+_NOT_FOUND: Final = 404
+_BAD: Final = 400
+
+#: Where brokers said that they listen for HTTP: none at all is None.
+_told: dict[tuple[str, int], str | None] = {}
+_lock = threading.Lock()
+
+
+class NoHttp(Exception):
+    """The broker has no HTTP listener that serves streams."""
+
+
+class HttpLink:
+    """The way to one stream over HTTP."""
+
+    def __init__(self, options: Options, stream: str) -> None:
+        self._options = options
+        self._stream = stream
+        self._connection: http.client.HTTPConnection | None = None
+        self._headers: dict[str, str] = {}
+        #: The listener that was asked last; empty before it is known.
+        self._address = options.http_uri or ""
+
+    def json(self, what: str = "", **query: int) -> Mapping[str, Any]:
+        """Return what is told of the stream.
+
+        Raises: Interrupted; NoHttp; NotFound (404); AccessRefused (403).
+        """
+        with self.ask(what, query) as answer:
+            body = answer.read(_JSON_BYTES_MAX)
+        try:
+            found = json.loads(body)
+        except ValueError as error:
+            raise NoHttp(f"no JSON came: {error}") from None
+        if not isinstance(found, dict):
+            raise NoHttp("no JSON object came")
+        return found
+
+    @contextmanager
+    def ask(self, what: str, query: Mapping[str, int]) -> Iterator[http.client.HTTPResponse]:
+        """Give a good answer to be read.
+
+        Raises: Interrupted; NoHttp; NotFound (404); AccessRefused (403).
+        """
+        whole = False
+        try:
+            answer = self._answered(what, query)
+            yield answer
+            whole = answer.isclosed()
+        except (OSError, http.client.HTTPException) as error:
+            # The broker may have been started again, and listen elsewhere.
+            forget_address(self._options.parameters())
+            raise interrupted(error, self._address) from error
+        finally:
+            if not whole:
+                self.close()
+
+    def _answered(self, what: str, query: Mapping[str, int]) -> http.client.HTTPResponse:
+        """Send a request and return its answer, once more over a connection that had ended."""
+        vhost, stream = self._options.parameters().vhost, self._stream
+        place = f"/api/streams/{quote(vhost, safe='')}/{quote(stream, safe='')}"
+        path = f"{place}{what}?{urlencode(query)}"
+        if self._connection is not None:
+            try:
+                return _checked(self._sent(self._connection, path), stream, vhost, self._address)
+            except (ConnectionError, http.client.BadStatusLine):
+                # The broker may close a connection that it heard nothing from.
+                self.close()
+        self._connection = self._made()
+        return _checked(self._sent(self._connection, path), stream, vhost, self._address)
+
+    def _sent(self, connection: http.client.HTTPConnection, path: str) -> http.client.HTTPResponse:
+        connection.request("GET", path, headers=self._headers)
+        return connection.getresponse()
+
+    def _made(self) -> http.client.HTTPConnection:
+        """Return a new connection.  Raises: OSError; Interrupted; NoHttp."""
+        parameters = self._options.parameters()
+        self._address = self._options.http_uri or told_address(parameters)
+        parts = urlsplit(self._address)
+        raw = f"{parameters.username}:{parameters.password}".encode()
+        self._headers = {"Authorization": f"Basic {base64.b64encode(raw).decode()}"}
+        kind: type[http.client.HTTPConnection] = http.client.HTTPConnection
+        if parts.scheme == "https":
+            kind = http.client.HTTPSConnection
+        seconds = parameters.connection_timeout_ms / 1000
+        connection = kind(parts.hostname or "localhost", parts.port, timeout=seconds)
+        connection.connect()
+        connection.sock.settimeout(self._options.poll_timeout_ms / 1000)
+        return connection
+
+    def close(self) -> None:
+        """Close the connection, if there is one."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+
+def told_address(parameters: Parameters) -> str:
+    """Return where a broker says that it listens for HTTP.  Raises: Interrupted; NoHttp."""
+    place = parameters.host, parameters.port
+    with _lock:
+        if place not in _told:
+            _told[place] = _asked_address(parameters)
+        address = _told[place]
+    if address is None:
+        raise NoHttp("the broker tells no HTTP port: it is no Leveret, or does not listen for HTTP")
+    return address
+
+
+def _asked_address(parameters: Parameters) -> str | None:
+    try:
+        with open_connection(parameters, "leveret spark") as connection:
+            port = connection.server_properties.get("http_port")
+    except INTERRUPTIONS as error:
+        raise interrupted(error) from error
+    if not isinstance(port, int):
+        return None
+    host = f"[{parameters.host}]" if ":" in parameters.host else parameters.host
+    return f"{'https' if parameters.tls else 'http'}://{host}:{port}"
+
+
+def forget_address(parameters: Parameters) -> None:
+    """Ask the broker anew the next time."""
+    with _lock:
+        _told.pop((parameters.host, parameters.port), None)
+
+
+def _checked(
+    answer: http.client.HTTPResponse, stream: str, vhost: str, address: str
+) -> http.client.HTTPResponse:
+    """Return a good answer of Leveret.
+
+    Raises: NoHttp; NotFound (404); AccessRefused (403); PreconditionFailed (406); Interrupted.
+    """
+    if answer.getheader("Server") != SERVER:
+        raise NoHttp(f"what answers at {address} is {answer.getheader('Server')}, not {SERVER}")
+    if answer.status == _OK:
+        return answer
+    reason = _reason(answer)
+    if answer.status in _REFUSED:
+        raise AccessRefused(f"{reason} (at {address})")
+    if answer.status == _NOT_FOUND:
+        raise NotFound(f"no queue '{stream}' in vhost '{vhost}' (at {address})")
+    if answer.status == _BAD:
+        raise PreconditionFailed(reason)
+    raise Interrupted(f"{address} answered {answer.status}: {reason}")
+
+
+def _reason(answer: http.client.HTTPResponse) -> str:
+    """Return why a request was refused."""
+    body = answer.read(_JSON_BYTES_MAX)
+    try:
+        return str(json.loads(body)["reason"])
+    except (ValueError, KeyError, TypeError):
+        return answer.reason

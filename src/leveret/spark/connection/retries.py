@@ -1,0 +1,139 @@
+"""How long and how often a broker is asked again after an interruption: one policy for all.
+
+Driver and tasks, reads and writes ask again after 0.5, 1, 2 and 4 seconds and then every 5, until
+`retryTimeoutMs` have passed since the broker was last heard: a start after a kill takes 7 seconds
+and more, a machine that starts again some minutes.  With `numRetries`, which says how often in a
+row instead, time limits nothing unless `retryTimeoutMs` is given too.
+
+Invariants: no attempt begins after the time is over; who has given up within another's attempt has
+given up for that one, too.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Final, Protocol, TypeVar
+
+from leveret.spark.connection.connecting import place_of
+from leveret.spark.transports.base import Interrupted
+
+FIRST_WAIT_SECONDS: Final = 0.5
+WAIT_SECONDS_MAX: Final = 5.0
+
+T = TypeVar("T")
+log = logging.getLogger("leveret.spark")
+
+
+class Patience(Protocol):
+    """The options that say how long and how often."""
+
+    @property
+    def uri(self) -> str:
+        """Which broker is asked."""
+
+    @property
+    def retry_timeout_ms(self) -> int:
+        """For how long it is asked."""
+
+    @property
+    def num_retries(self) -> int | None:
+        """How often in a row, if that was said."""
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        """The names of the options that were given."""
+
+
+class Pause(ABC):
+    """What time it is, and how to let some pass."""
+
+    @abstractmethod
+    def now(self) -> float:
+        """Return seconds that only grow."""
+
+    @abstractmethod
+    def wait(self, seconds: float) -> None:
+        """Return when so much time has passed."""
+
+
+class RealPause(Pause):
+    """Time as it passes."""
+
+    def now(self) -> float:
+        """Return seconds that only grow."""
+        return time.monotonic()
+
+    def wait(self, seconds: float) -> None:
+        """Return when so much time has passed."""
+        time.sleep(seconds)
+
+
+REAL_PAUSE: Final = RealPause()
+
+
+class Unreachable(Interrupted):
+    """A broker was asked for as long as the options allow; the text says where, and the cause."""
+
+
+class Retries:
+    """Counts interruptions in a row, those of `what`, and the time that they take."""
+
+    def __init__(self, options: Patience, what: str, pause: Pause = REAL_PAUSE) -> None:
+        self._options = options
+        self._what = f"{what} at {place_of(options.uri)}"
+        self._pause = pause
+        self._count = 0
+        self._began = 0.0
+
+    def succeeded(self) -> None:
+        """Take note of progress: interruptions are counted afresh."""
+        self._count = 0
+
+    def failed(self, error: Interrupted) -> None:
+        """Wait before the next attempt.  Raises: Unreachable when there is to be none."""
+        if isinstance(error, Unreachable):
+            raise error
+        if self._count == 0:
+            self._began = self._pause.now()
+        self._count += 1
+        seconds = self._seconds_left()
+        if seconds <= 0:
+            raise self._given_up(error) from error
+        seconds = min(seconds, WAIT_SECONDS_MAX, FIRST_WAIT_SECONDS * 2 ** min(self._count - 1, 9))
+        log.warning("%s: %s; again in %.1f s", self._what, error, seconds)
+        self._pause.wait(seconds)
+
+    def _seconds_left(self) -> float:
+        """Return how long the next attempt may be waited for; 0 when there is to be none."""
+        options = self._options
+        if options.num_retries is not None:
+            if self._count > options.num_retries:
+                return 0.0
+            if "retryTimeoutMs" not in options.given:
+                return WAIT_SECONDS_MAX
+        return options.retry_timeout_ms / 1000 - (self._pause.now() - self._began)
+
+    def _given_up(self, error: Interrupted) -> Unreachable:
+        seconds = self._pause.now() - self._began
+        by_count = self._options.num_retries is not None
+        name = "numRetries" if by_count else "retryTimeoutMs"
+        return Unreachable(
+            f"{self._what}: {error}. The broker was asked {self._count} times in {seconds:.1f} s, "
+            f"as long as the option {name} says"
+        )
+
+
+def ask(options: Patience, what: str, question: Callable[[], T], pause: Pause = REAL_PAUSE) -> T:
+    """Return the answer to a question, asked again after interruptions; `what` is it about.
+
+    Raises: Unreachable.
+    """
+    retries = Retries(options, what, pause)
+    while True:
+        try:
+            return question()
+        except Interrupted as error:
+            retries.failed(error)

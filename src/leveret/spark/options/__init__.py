@@ -1,0 +1,1 @@
+"""What users say to the data source, as text: read once, into frozen objects."""

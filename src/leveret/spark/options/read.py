@@ -1,0 +1,323 @@
+"""The options of the data source: text from Spark to one frozen object.
+
+Names are Kafka's where Kafka has one, in any case.  An unknown option is an error, because a
+mistyped limit or offset would otherwise be ignored in silence; so is one that has no meaning for
+what is read or for the kind of read, and one that contradicts another.
+
+Invariant: no password is in an `Options`: it stays in the URI, which `repr` hides, or in the
+environment of driver and executors, so that it enters no plan and no checkpoint.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import urlsplit
+
+from leveret.client import Parameters, parse_uri
+from leveret.limits import SPARK_PARTITION_RECORDS, SPARK_RETRY_MS
+from leveret.spark.options import values
+from leveret.spark.stream.offsets import (
+    EARLIEST,
+    LATEST,
+    Positions,
+    parse_moment,
+    parse_moments,
+    parse_offsets,
+)
+
+TRANSPORTS: Final = ("auto", "bulk", "amqp", "files")
+
+#: What is read: exactly one of these.
+SELECTIONS: Final = ("stream", "streams", "streamPattern", "superStream", "queue")
+
+STARTS: Final = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
+ENDS: Final = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
+_LIMITS: Final = (
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "maxBytesPerTrigger",
+)
+
+#: What only one kind of read knows.
+BATCH_ONLY: Final = ENDS
+STREAM_ONLY: Final = _LIMITS
+
+#: What only streams know, and what only queues.
+STREAMS_ONLY: Final = (
+    *STARTS,
+    "startingOffsetsByTimestampStrategy",
+    *ENDS,
+    "routingKeyFilter",
+    "filterValues",
+    "filterMatchUnfiltered",
+    "transport",
+    "httpUri",
+)
+QUEUE_ONLY: Final = ("ackMode", "spoolDir")
+
+#: What says something about another option, which must be there too.
+_NEEDS: Final = {
+    "maxTriggerDelay": ("minOffsetsPerTrigger",),
+    "startingOffsetsByTimestampStrategy": ("startingTimestamp", "startingOffsetsByTimestamp"),
+    "filterMatchUnfiltered": ("filterValues",),
+}
+
+#: After so long a batch begins with less than `minOffsetsPerTrigger`; Kafka's default.
+_TRIGGER_DELAY_MS: Final = 15 * 60_000
+
+
+class OptionError(ValueError):
+    """An option that is unknown, missing or wrong; the text names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a read was asked for; `None` where nothing was said."""
+
+    uri: str = field(repr=False)
+    stream: str | None = None
+    streams: tuple[str, ...] | None = None
+    stream_pattern: str | None = None
+    super_stream: str | None = None
+    queue: str | None = None
+    password_env: str | None = None
+    http_uri: str | None = None
+    starting: Positions | None = None
+    ending: Positions | None = None
+    timestamp_strategy: str = "error"
+    max_offsets_per_trigger: int | None = None
+    min_offsets_per_trigger: int | None = None
+    max_trigger_delay_ms: int = _TRIGGER_DELAY_MS
+    max_bytes_per_trigger: int | None = None
+    max_records_per_partition: int = SPARK_PARTITION_RECORDS
+    min_partitions: int | None = None
+    fail_on_data_loss: bool = True
+    columns: str = "leveret"
+    headers_wanted: bool | None = None
+    routing_key_filter: str | None = None
+    filter_values: tuple[str, ...] | None = None
+    filter_match_unfiltered: bool = False
+    transport: str = "auto"
+    prefetch: int = 2000
+    poll_timeout_ms: int = 60_000
+    retry_timeout_ms: int = SPARK_RETRY_MS
+    num_retries: int | None = None
+    ack_mode: str = "afterBatch"
+    spool_dir: str | None = None
+    given: tuple[str, ...] = field(default=(), repr=False)
+
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """The streams that the options name, where no broker must be asked for them."""
+        return (self.stream,) if self.stream is not None else self.streams
+
+    @property
+    def directory(self) -> str | None:
+        """The data directory that is read without a broker."""
+        return values.file_parts(self.uri)[0] if self.uri.startswith("file:") else None
+
+    @property
+    def file_vhost(self) -> str:
+        """The vhost of a read of a data directory."""
+        return values.file_parts(self.uri)[1]
+
+    @property
+    def include_headers(self) -> bool:
+        """Whether there is a column `headers`; among Kafka's columns only on request, as there."""
+        return self.columns != "kafka" if self.headers_wanted is None else self.headers_wanted
+
+    @property
+    def title(self) -> str:
+        """What is read, in a few words for logs."""
+        selection = next(name for name in SELECTIONS if name in self.given)
+        chosen = self.names or (self.stream_pattern or self.super_stream or self.queue or "",)
+        return f"{selection} {', '.join(chosen)}"
+
+    def partition_of(self, stream: str) -> int:
+        """Return a stream's number in its super stream; 0 of any other."""
+        if self.super_stream is None:
+            return 0
+        return int(stream.removeprefix(f"{self.super_stream}-"))
+
+    def parameters(self) -> Parameters:
+        """Return where to connect, with the password from the environment.
+
+        Raises: OptionError when the variable is not set in this process.
+        """
+        return connection_parameters(self.uri, self.password_env)
+
+    def for_batch(self) -> Options:
+        """Return the options of a batch read.  Raises: OptionError for those of a stream."""
+        self._refuse(STREAM_ONLY, "a streaming read")
+        if self.starting is not None and LATEST in self.starting:
+            raise OptionError("option 'startingOffsets': a batch read cannot start at the latest")
+        if self.ending is not None and EARLIEST in self.ending:
+            raise OptionError("option 'endingOffsets': a batch read cannot end at the earliest")
+        return self
+
+    def for_stream(self) -> Options:
+        """Return the options of a streaming read.  Raises: OptionError for those of a batch."""
+        self._refuse(BATCH_ONLY, "a batch read")
+        return self
+
+    def _refuse(self, names: tuple[str, ...], where: str) -> None:
+        for name in names:
+            if name in self.given:
+                raise OptionError(f"option {name!r} belongs to {where}")
+
+
+def parse_options(raw: Mapping[str, str]) -> Options:
+    """Return what the options say.  Raises: OptionError."""
+    if "provider" in raw:
+        # Spark 4.3.0 gives these options when a table is made, and none when it is read.
+        raise OptionError(
+            "CREATE TABLE makes no table that Spark could read: it keeps no options for a Python "
+            "source. Use CREATE TEMPORARY VIEW … USING leveret OPTIONS (…)"
+        )
+    texts = by_name(raw, _PARSERS)
+    _check_together(texts)
+    parsed: dict[str, object] = {}
+    for name, text in texts.items():
+        attribute, parse = _PARSERS[name]
+        try:
+            parsed[attribute] = parse(text)
+        except ValueError as error:
+            raise OptionError(f"option {name!r}: {error}") from None
+    options = Options(**parsed, given=tuple(texts))  # type: ignore[arg-type]  # the table below
+    _check_values(options)
+    return options
+
+
+def by_name(raw: Mapping[str, str], known: Collection[str]) -> dict[str, str]:
+    """Return the options under their own names, in whatever case they were given.
+
+    Raises: OptionError for one that is not known.
+    """
+    names = {name.lower(): name for name in known}
+    found: dict[str, str] = {}
+    for key, text in raw.items():
+        name = names.get(key.lower())
+        if name is None:
+            raise OptionError(f"unknown option {key!r}; known: {', '.join(sorted(known))}")
+        found[name] = text
+    return found
+
+
+def connection_parameters(uri: str, password_env: str | None) -> Parameters:
+    """Return where to connect, with the password from the environment.
+
+    Raises: OptionError when the variable is not set in this process.
+    """
+    parameters = parse_uri(uri)
+    if password_env is None:
+        return parameters
+    password = os.environ.get(password_env)
+    if password is None:
+        raise OptionError(
+            f"option 'passwordEnv': {password_env} is not set in the environment of "
+            f"process {os.getpid()}; the driver and every executor need it"
+        )
+    return dataclasses.replace(parameters, password=password)
+
+
+def check_password(uri: str, password_env: str | None) -> None:
+    """Check that there is one password.  Raises: OptionError."""
+    if password_env is not None and urlsplit(uri).password is not None:
+        raise OptionError("option 'passwordEnv': the URI holds a password already")
+
+
+def _check_together(texts: Mapping[str, str]) -> None:
+    """Check which options are there.  Raises: OptionError."""
+    if "uri" not in texts:
+        raise OptionError("option 'uri' is missing")
+    _check_one_of(texts, SELECTIONS, least=1)
+    _check_one_of(texts, STARTS, least=0)
+    _check_one_of(texts, ENDS, least=0)
+    is_queue = "queue" in texts
+    for name in STREAMS_ONLY if is_queue else QUEUE_ONLY:
+        if name in texts:
+            raise OptionError(f"option {name!r} belongs to {'streams' if is_queue else 'a queue'}")
+    for name, needed in _NEEDS.items():
+        if name in texts and not any(one in texts for one in needed):
+            raise OptionError(f"option {name!r} says nothing without {' or '.join(needed)}")
+
+
+def _check_one_of(texts: Mapping[str, str], names: tuple[str, ...], least: int) -> None:
+    given = [name for name in names if name in texts]
+    if len(given) > 1:
+        raise OptionError(f"only one of these can be: {', '.join(given)}")
+    if len(given) < least:
+        raise OptionError(f"one of these is missing: {', '.join(names)}")
+
+
+def _check_values(options: Options) -> None:
+    """Check what values say together.  Raises: OptionError."""
+    check_password(options.uri, options.password_env)
+    is_directory = options.directory is not None
+    if is_directory and options.queue is not None:
+        raise OptionError("option 'queue': a queue is read from a broker, not from a directory")
+    if is_directory and options.transport not in ("auto", "files"):
+        raise OptionError(f"option 'transport': {options.transport} does not read a directory")
+    if options.transport == "files" and not is_directory:
+        raise OptionError("option 'transport': files reads a data directory: uri file:///path")
+    if is_directory and (options.password_env or options.http_uri):
+        name = "passwordEnv" if options.password_env else "httpUri"
+        raise OptionError(f"option {name!r} belongs to a broker, not to a directory")
+    least, most = options.min_offsets_per_trigger, options.max_offsets_per_trigger
+    if least is not None and most is not None and least > most:
+        raise OptionError(
+            f"option 'minOffsetsPerTrigger': {least} is more than maxOffsetsPerTrigger, {most}"
+        )
+    if options.names is not None:
+        for names, positions in ((STARTS, options.starting), (ENDS, options.ending)):
+            if positions is not None:
+                given = next(name for name in names if name in options.given)
+                try:
+                    positions.check(options.names)
+                except ValueError as error:
+                    raise OptionError(f"option {given!r}: {error}") from None
+
+
+#: Each option: the attribute of `Options` that it sets, and how its text is read.
+_PARSERS: Final[dict[str, tuple[str, Callable[[str], object]]]] = {
+    "uri": ("uri", values.source_uri),
+    "stream": ("stream", values.name),
+    "streams": ("streams", values.names),
+    "streamPattern": ("stream_pattern", values.regular_expression),
+    "superStream": ("super_stream", values.name),
+    "queue": ("queue", values.name),
+    "passwordEnv": ("password_env", values.variable),
+    "httpUri": ("http_uri", values.http_uri),
+    "startingOffsets": ("starting", parse_offsets),
+    "startingTimestamp": ("starting", parse_moment),
+    "startingOffsetsByTimestamp": ("starting", parse_moments),
+    "startingOffsetsByTimestampStrategy": ("timestamp_strategy", values.word("error", "latest")),
+    "endingOffsets": ("ending", parse_offsets),
+    "endingTimestamp": ("ending", parse_moment),
+    "endingOffsetsByTimestamp": ("ending", parse_moments),
+    "maxOffsetsPerTrigger": ("max_offsets_per_trigger", values.number(1, values.OFFSET_MAX)),
+    "minOffsetsPerTrigger": ("min_offsets_per_trigger", values.number(1, values.OFFSET_MAX)),
+    "maxTriggerDelay": ("max_trigger_delay_ms", values.span_ms),
+    "maxBytesPerTrigger": ("max_bytes_per_trigger", values.size_bytes),
+    "maxRecordsPerPartition": ("max_records_per_partition", values.number(1, values.OFFSET_MAX)),
+    "minPartitions": ("min_partitions", values.number(1, 100_000)),
+    "failOnDataLoss": ("fail_on_data_loss", values.flag),
+    "columns": ("columns", values.word("leveret", "kafka")),
+    "includeHeaders": ("headers_wanted", values.flag),
+    "routingKeyFilter": ("routing_key_filter", values.name),
+    "filterValues": ("filter_values", values.texts),
+    "filterMatchUnfiltered": ("filter_match_unfiltered", values.flag),
+    "transport": ("transport", values.word(*TRANSPORTS)),
+    "prefetch": ("prefetch", values.number(1, 65_535)),
+    "pollTimeoutMs": ("poll_timeout_ms", values.number(1, 2**31 - 1)),
+    "retryTimeoutMs": ("retry_timeout_ms", values.number(0, 2**31 - 1)),
+    "numRetries": ("num_retries", values.number(0, 1000)),
+    "ackMode": ("ack_mode", values.word("afterBatch", "spool", "none")),
+    "spoolDir": ("spool_dir", str),
+}
+OPTION_NAMES: Final = tuple(_PARSERS)

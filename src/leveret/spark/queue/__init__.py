@@ -1,0 +1,1 @@
+"""Queues as tables: looked at, or taken through the spool."""

@@ -1,0 +1,149 @@
+"""The batch read of a queue: it only looks, and the messages stay (`ackMode=none`).
+
+From Leveret one task browses the queue (`x-browse`), which nobody notices.  From other brokers it
+gets the messages unacked, in order, and gives them back when it has read them: they are then marked
+as redelivered, a quorum queue counts a delivery, and while the task reads no other consumer gets
+them, a second read of the same query neither.
+
+A batch that took messages could lose them: Spark does not tell a Python source that a batch query
+has succeeded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from leveret.client import ConsumerCancelled, InputFull, Message
+from leveret.client.blocking import Channel, Consumer
+from leveret.limits import SPARK_BATCH_BYTES, SPARK_BATCH_RECORDS
+from leveret.spark.columns.messages import BatchBuilder
+from leveret.spark.columns.projection import Projection
+from leveret.spark.connection.connecting import (
+    INTERRUPTIONS,
+    interrupted,
+    is_leveret,
+    open_connection,
+)
+from leveret.spark.connection.retries import ask
+from leveret.spark.options.read import OptionError, Options
+from leveret.spark.queue.feed import DOUBT_SECONDS, check_kind
+from leveret.spark.queue.ready import ready_count
+from leveret.spark.transports.base import Interrupted
+
+#: The largest prefetch count that AMQP can say; for more there is no limit.
+_PREFETCH_MAX: Final = 65_535
+
+
+@dataclass(frozen=True)
+class Browse(InputPartition):
+    """So many messages from the head of the queue."""
+
+    count: int
+
+
+class QueueBatchReader(DataSourceReader):
+    """Counts on the driver, reads in one task."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        assert options.queue is not None
+        self._options = options.for_batch()
+        if "ackMode" in options.given and options.ack_mode != "none":
+            raise OptionError(
+                "option 'ackMode': a batch read of a queue only looks (none): to take messages, "
+                "use a streaming read, if need be with trigger(availableNow=True)"
+            )
+        if options.spool_dir is not None:
+            raise OptionError("option 'spoolDir' belongs to a streaming read")
+        self._queue = options.queue
+        self._schema = schema
+
+    def partitions(self) -> list[InputPartition]:
+        """Return the one partition of what the queue holds now.  Raises: Interrupted; NotFound."""
+        count = ask(self._options, f"queue {self._queue!r}", self._count)
+        return [Browse(count)] if count else []
+
+    def _count(self) -> int:
+        with self._channel() as channel:
+            return self._ready(channel)
+
+    def _ready(self, channel: Channel) -> int:
+        """Return the queue's own count of messages that nobody has."""
+        return ready_count(channel, self._queue, self._options.poll_timeout_ms / 1000)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the messages and give them back.  Raises: Interrupted; NotFound (404)."""
+        if not isinstance(partition, Browse):
+            return  # Spark's own kind, of a read without partitions
+        projection = Projection(self._options, self._schema)
+        builder = BatchBuilder(self._queue, projection.needed)
+        start = 0
+        messages: list[Message] = []
+        size = 0
+        for message in self._browse(partition.count):
+            messages.append(message)
+            size += len(message.body)
+            if len(messages) >= SPARK_BATCH_RECORDS or size >= SPARK_BATCH_BYTES:
+                yield projection.apply(builder.build(start, messages))
+                start += len(messages)
+                messages = []
+                size = 0
+        if messages:
+            yield projection.apply(builder.build(start, messages))
+
+    def _browse(self, count: int) -> Iterator[Message]:
+        """Yield so many messages, fewer where others take some meanwhile."""
+        with self._channel() as channel:
+            channel.qos(count if count <= _PREFETCH_MAX else 0)
+            consumer = channel.consume(
+                self._queue,
+                arguments={"x-browse": True} if is_leveret(channel.connection) else None,
+                inactivity_timeout=DOUBT_SECONDS,
+            )
+            for number in range(count):
+                message = self._next(channel, consumer)
+                if message is None:
+                    return
+                if number == 0:
+                    check_kind(self._queue, message)
+                yield message
+
+    def _next(self, channel: Channel, consumer: Consumer) -> Message | None:
+        """Return the next message; None when the queue has no more.
+
+        Raises: Interrupted when it has some and sends none.
+        """
+        until = time.monotonic() + self._options.poll_timeout_ms / 1000
+        while True:
+            try:
+                message = next(consumer, None)
+            except ConsumerCancelled:
+                return None  # the end of what is browsed, or of the queue
+            if message is not None or self._ready(channel) == 0:
+                return message
+            if time.monotonic() >= until:
+                raise Interrupted("the broker counts messages and sends none")
+
+    @contextlib.contextmanager
+    def _channel(self) -> Iterator[Channel]:
+        """Open a connection for one use; its end gives back what is unacked.
+
+        Raises: Interrupted.
+        """
+        try:
+            name = f"leveret spark queue {self._queue}"
+            connection = open_connection(self._options.parameters(), name)
+            try:
+                yield connection.channel()
+            finally:
+                with contextlib.suppress(*INTERRUPTIONS, InputFull):
+                    connection.close()
+        except INTERRUPTIONS as error:
+            raise interrupted(error) from error

@@ -1,0 +1,390 @@
+"""From a queue to the spool: the driver's one consumer, and its acks.
+
+A message is acked when somebody else answers for it: with `ackMode=afterBatch` when its batch is
+in Spark's commit log, with `ackMode=spool` once the spool is synced and has been seen by a task.
+Until then a message in the spool is `lent`: when the connection ends it comes again, so that what
+no batch was planned of is cut off the spool.  The broker sends as many unacked messages as
+`prefetch` says, all of which go to the disk: that bounds how far the feed is ahead of Spark.
+
+Between two batches a thread keeps the heartbeats and takes what comes, so that neither long batches
+nor full sockets end the connection; it never connects and never asks.
+
+Not here: Spark (`queue.stream`), files (`spool`).
+
+Invariants: every delivery of a channel goes to the spool in order, so that a delivery tag is a
+number less `_base`; nothing is acked that is not synced; memory holds one segment at most.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from leveret.client import InputFull, Message
+from leveret.client.blocking import Channel, Connection, Consumer
+from leveret.limits import SPARK_BATCH_BYTES, SPARK_BATCH_RECORDS, SPARK_SPOOL_AHEAD_BYTES
+from leveret.spark.columns.messages import STREAM_OFFSET
+from leveret.spark.connection.connecting import INTERRUPTIONS, interrupted, open_connection
+from leveret.spark.options.read import OptionError, Options
+from leveret.spark.queue.ready import ready_count
+from leveret.spark.queue.rows import to_spool
+from leveret.spark.queue.spool import Spool
+from leveret.spark.transports.base import Interrupted
+
+#: A queue is quiet when nothing came for so long.
+QUIET_SECONDS: Final = 0.05
+
+#: So long does one call wait for more while messages keep coming and no limit is reached.
+GATHER_SECONDS_MAX: Final = 2.0
+
+#: After this silence a queue whose messages do not come is asked how many it has.
+DOUBT_SECONDS: Final = 0.25
+
+#: How often the thread looks after the connection, and how many messages it takes at once, so that
+#: whoever wants the lock waits for milliseconds.
+KEEP_SECONDS: Final = 0.1
+KEEP_RECORDS: Final = 2000
+
+#: Messages that may be unacked, unless `prefetch` says otherwise; no batch of `afterBatch` is
+#: larger.
+PREFETCH: Final = 50_000
+
+log = logging.getLogger("leveret.spark")
+
+
+def check_kind(queue: str, message: Message) -> None:
+    """Refuse a stream, from which nothing can be taken.  Raises: OptionError."""
+    if STREAM_OFFSET in message.headers:
+        raise OptionError(f"option 'queue': {queue!r} is a stream, which option 'stream' reads")
+
+
+class QueueFeed:
+    """Takes messages of a queue into a spool; one thread calls its methods."""
+
+    def __init__(self, options: Options, spool: Spool) -> None:
+        assert options.queue is not None
+        self._options = options
+        self._queue = options.queue
+        self.spool = spool
+        self._prefetch = options.prefetch if "prefetch" in options.given else PREFETCH
+        #: The end of the last batch that Spark was told of.
+        self.handed = 0
+        #: Where the query ends, if it does (Trigger.AvailableNow).
+        self.goal: int | None = None
+        self._seen = False
+        self._finished = False
+        self._lock = threading.RLock()
+        self._over = threading.Event()
+        self._keeper: threading.Thread | None = None
+        self._failure: Exception | None = None
+        self._connection: Connection | None = None
+        self._channel: Channel | None = None
+        self._consumer: Consumer | None = None
+        #: The number of the channel's first delivery, and the tag up to which it was acked.
+        self._base = 0
+        self._acked = 0
+        self._messages: list[Message] = []
+        self._bytes = 0
+
+    # -- what the reader asks for ------------------------------------------------------------------
+
+    def ready(self) -> int:
+        """Return how many messages the queue has for a consumer.  Raises: Interrupted; NotFound."""
+        with self._lock, self._interruptible():
+            return self._count()
+
+    def begin(self, number: int, ready: int | None) -> None:
+        """Take messages from here on; with `ready`, as many as the queue had, and no more."""
+        with self._lock:
+            self.handed = number
+            self.spool.cut(number)
+            self.goal = None if ready is None else self.spool.end + ready
+
+    def committed(self, number: int) -> None:
+        """Ack what lies below a number: its batch is committed.  Raises: Interrupted; OSError."""
+        with self._lock, self._interruptible():
+            self.spool.commit(number)
+            self._ack(number)
+            if self._takes and not self._is_ahead:
+                self._ack_all()
+
+    def seen(self) -> None:
+        """Take note that a task has read the spool, which may now answer for messages."""
+        with self._lock:
+            self._seen = True
+
+    def reach(self, number: int) -> None:
+        """Have the spool reach a number if the queue has as many messages; all of it is synced.
+
+        Without a goal it ends as soon as nothing comes; with one only at the goal, or when the
+        broker says that the queue has no more.
+
+        Raises: Interrupted; NotFound (404); OptionError when the queue is a stream.
+        """
+        with self._lock:
+            self._raise_failure()
+            with self._interruptible():
+                if self._channel is None or not self._channel.is_open:
+                    self._begin_again()
+                if self.goal is None:
+                    self._reach_what_comes(number)
+                else:
+                    self._reach_goal(min(number, self.goal))
+                self._flush()
+            self._start_keeper()
+
+    def close(self) -> None:
+        """Let go of queue and spool; what is unacked goes back to the queue."""
+        self._over.set()
+        with self._lock:
+            self._disconnect()
+            self.spool.close()
+        if self._keeper is not None:
+            self._keeper.join()
+
+    # -- taking ------------------------------------------------------------------------------------
+
+    def _reach_what_comes(self, number: int) -> None:
+        deadline = time.monotonic() + GATHER_SECONDS_MAX
+        while self._next < number and time.monotonic() < deadline:
+            if not self._take(number - self._next, QUIET_SECONDS):
+                return
+
+    def _reach_goal(self, number: int) -> None:
+        """Take until the number is reached, or the queue has no more."""
+        heard = time.monotonic()
+        while self._next < number and not self._is_full:
+            if self._take(number - self._next, QUIET_SECONDS):
+                heard = time.monotonic()
+                continue
+            silence = time.monotonic() - heard
+            if silence > DOUBT_SECONDS and self._is_empty(silence):
+                self.goal = self._next
+                break
+        if self._next == self.goal:
+            self._finish()
+
+    def _begin_again(self) -> None:
+        """Go on after the end of a channel: what it had lent comes again."""
+        self.spool.cut(self.handed)
+        self._finished = False
+        if self.goal is not None and self.spool.end < self.goal:
+            # Beside what is missing, also the batches that were not acked.
+            self.goal = max(self.goal, self.spool.end + self._count())
+
+    def _is_empty(self, silence: float) -> bool:
+        """Tell whether the queue has no more.
+
+        Raises: Interrupted when it has messages and has sent none for long.
+        """
+        count = self._count()
+        if count and silence > self._options.poll_timeout_ms / 1000:
+            raise Interrupted(
+                f"the broker counts {count} messages and sent none in {silence:.1f} s"
+            )
+        return count == 0
+
+    def _finish(self) -> None:
+        """End the consumer: beyond the goal nothing is acked, and goes back to the queue."""
+        self._flush()
+        self._finished = True
+        consumer = self._consumer
+        if consumer is not None:
+            # All that is under way goes to the disk first: a reply would come behind it.
+            while self._take(KEEP_RECORDS, QUIET_SECONDS):
+                continue
+            consumer.cancel()
+            for message in consumer:
+                self._add(message)
+            self._consumer = None
+
+    def _take(self, most: int, seconds: float) -> int:
+        """Take what has come, waiting up to so long for the first; return how many."""
+        consumer = self._consuming()
+        consumer.inactivity_timeout = seconds
+        count = 0
+        while count < most and not self._is_full:
+            message = next(consumer, None)
+            if message is None:
+                break
+            if self._next == self._base:
+                check_kind(self._queue, message)
+            self._add(message)
+            consumer.inactivity_timeout = 0.0
+            count += 1
+        return count
+
+    def _add(self, message: Message) -> None:
+        """Gather a message; what was gathered goes to the spool when it is enough."""
+        size = len(message.body)
+        if self._messages and self._bytes + size > self._segment_bytes:
+            self._flush()
+        self._messages.append(message)
+        self._bytes += size
+        if len(self._messages) >= self._segment_records:
+            self._flush()
+
+    @property
+    def _segment_bytes(self) -> int:
+        """How many bytes a segment has at most: batches are limited by segments."""
+        limit = self._options.max_bytes_per_trigger
+        return SPARK_BATCH_BYTES if limit is None else min(limit, SPARK_BATCH_BYTES)
+
+    @property
+    def _segment_records(self) -> int:
+        """How many messages a segment has at most: its ack lets the broker send on in time."""
+        return max(1, min(SPARK_BATCH_RECORDS, self._prefetch // 2))
+
+    @property
+    def _next(self) -> int:
+        """The number of the next message."""
+        return self.spool.end + len(self._messages)
+
+    @property
+    def _is_full(self) -> bool:
+        """Whether the broker sends no more until something is acked."""
+        return self._consumer is not None and (
+            self._next - self._base - self._acked >= self._prefetch
+        )
+
+    # -- spool and acks ----------------------------------------------------------------------------
+
+    @property
+    def _takes(self) -> bool:
+        """Whether the spool answers for what it holds, as far as it is not too much."""
+        return self._options.ack_mode == "spool" and self._seen and not self._finished
+
+    @property
+    def _is_ahead(self) -> bool:
+        """Whether the spool holds so much more than Spark has asked for that no more is acked."""
+        waiting = self.spool.between(self.handed, self.spool.end)
+        records = max(SPARK_BATCH_RECORDS, self._options.max_offsets_per_trigger or self._prefetch)
+        return (
+            self.spool.end - self.handed >= records
+            or sum(segment.size for segment in waiting) >= SPARK_SPOOL_AHEAD_BYTES
+        )
+
+    def _flush(self) -> None:
+        """Write what was gathered; where the spool answers for it, ack it."""
+        if self._messages:
+            takes = self._takes and not self._is_ahead
+            self.spool.append(to_spool(self._messages), self._bytes, lent=not takes)
+            self._messages = []
+            self._bytes = 0
+            if takes:
+                self._ack_all()
+
+    def _ack_all(self) -> None:
+        """Ack everything that the spool holds, which answers for it from now on."""
+        self.spool.take()
+        self._ack(self.spool.end)
+
+    def _ack(self, number: int) -> None:
+        """Ack what lies below a number and came by this channel."""
+        tag = number - self._base
+        if self._channel is None or tag <= self._acked:
+            return
+        self._channel.ack(tag, multiple=True)
+        self._acked = tag
+        if self._consumer is None:
+            # The query is about to end, and its process with it: a reply comes behind the ack.
+            self._channel.qos(self._prefetch)
+
+    # -- the connection ----------------------------------------------------------------------------
+
+    def _count(self) -> int:
+        """Return the queue's own count of messages that nobody has."""
+        seconds = self._options.poll_timeout_ms / 1000
+        return ready_count(self._opened(), self._queue, seconds)
+
+    def _consuming(self) -> Consumer:
+        """Return the consumer; a new one begins behind the last batch that was planned."""
+        if self._consumer is None:
+            channel = self._opened()
+            self.spool.cut(self.handed)
+            self._base = self.spool.end
+            self._acked = 0
+            channel.qos(self._prefetch)
+            self._consumer = channel.consume(self._queue, inactivity_timeout=QUIET_SECONDS)
+        return self._consumer
+
+    def _opened(self) -> Channel:
+        """Return the channel."""
+        if self._channel is None or not self._channel.is_open:
+            self._disconnect()
+            name = f"leveret spark queue {self._queue}"
+            self._connection = open_connection(self._options.parameters(), name)
+            self._channel = self._connection.channel()
+            # Nothing has come by it: there is nothing to ack below any number.
+            self._base = self.spool.end
+            self._acked = 0
+        return self._channel
+
+    @contextmanager
+    def _interruptible(self) -> Iterator[None]:
+        """Forget the connection when it ends or fails.  Raises: Interrupted."""
+        try:
+            yield
+        except INTERRUPTIONS as error:
+            self._disconnect()
+            raise interrupted(error) from error
+        except (InputFull, Interrupted):
+            self._disconnect()
+            raise
+
+    def _disconnect(self) -> None:
+        """Let go of the connection, and of what came by it and is not in the spool."""
+        connection, self._connection = self._connection, None
+        self._channel = self._consumer = None
+        self._messages = []
+        self._bytes = 0
+        if connection is not None:
+            try:
+                connection.close()
+            except INTERRUPTIONS as error:
+                log.debug("queue %r: %s", self._queue, error)
+
+    # -- between batches ---------------------------------------------------------------------------
+
+    def _start_keeper(self) -> None:
+        if self._keeper is None:
+            self._keeper = threading.Thread(
+                target=self._keep, name=f"leveret queue {self._queue}", daemon=True
+            )
+            self._keeper.start()
+
+    def _keep(self) -> None:
+        """Look after the connection until the reader ends."""
+        pause = KEEP_SECONDS
+        while not self._over.wait(pause):
+            with self._lock:
+                try:
+                    with self._interruptible():
+                        pause = 0.0 if self._keep_once() else KEEP_SECONDS
+                except Interrupted as error:
+                    # The next batch connects anew, as often as the options say.
+                    log.warning("queue %r: %s", self._queue, error)
+                except Exception as error:  # noqa: BLE001  told by the next call
+                    self._failure = error
+                    return
+
+    def _keep_once(self) -> bool:
+        """Take what has come; tell whether there may be more at once."""
+        if self._connection is None or self._over.is_set():
+            return False
+        most = KEEP_RECORDS if self.goal is None else min(KEEP_RECORDS, self.goal - self._next)
+        if self._consumer is None or self._is_full or most <= 0:
+            self._connection.process(0.0)
+            return False
+        return self._take(most, 0.0) == KEEP_RECORDS
+
+    def _raise_failure(self) -> None:
+        """Raise what ended the thread."""
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            self._keeper = None
+            raise failure

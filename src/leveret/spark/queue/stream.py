@@ -1,0 +1,281 @@
+"""The streaming read of a queue: micro-batches by places in the spool, each row at least once.
+
+One reader lives in the driver for as long as the query runs; it alone consumes.  Spark calls
+`latestOffset` with the end of a batch only when that batch is in its commit log, also at the last
+poll of `Trigger.AvailableNow`, so that acks are there; it does not call `commit` for the last batch
+and does not call `stop` at the end (measured with 4.3.0), so that neither may matter.
+
+An offset is `{"orders": {"next": 1200, "spool": "<id>"}}`: numbers mean nothing without their
+spool, so that a checkpoint is refused whose spool is another.
+
+Tasks check that they see the spool, and nothing is acked before a batch of this run has shown that
+they do: a cluster without shared storage is refused, and the queue keeps its messages.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeVar
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from leveret.spark.columns.projection import Projection
+from leveret.spark.connection.retries import ask
+from leveret.spark.options.read import OptionError, Options
+from leveret.spark.queue.feed import QueueFeed
+from leveret.spark.queue.rows import SpoolBatchBuilder
+from leveret.spark.queue.spool import Segment, Spool, check_sight, read_segment
+from leveret.spark.stream.planner import OffsetRange, plan
+from leveret.spark.stream.ranges import DataLossError
+
+Offset = dict[str, dict[str, object]]
+
+_END: Final = 2**63 - 1
+
+#: Limits of streams that a queue does not know: it is not asked how much it holds.
+_UNKNOWN: Final = ("minOffsetsPerTrigger", "maxTriggerDelay")
+
+T = TypeVar("T")
+log = logging.getLogger("leveret.spark")
+
+
+@dataclass(frozen=True)
+class SpoolRange(InputPartition):
+    """The spooled messages from `start` up to, not including, `end`, and the files they are in."""
+
+    directory: str
+    spool: str
+    start: int
+    end: int
+    segments: tuple[Segment, ...]
+
+
+@dataclass(frozen=True)
+class Place:
+    """A number in a spool."""
+
+    spool: str
+    next: int
+
+
+class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Takes a queue's messages and follows them through the spool."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        assert options.queue is not None
+        self._options = _checked(options)
+        self._queue = options.queue
+        self._schema = schema
+        self._feed: QueueFeed | None = None
+        self._ready: int | None = None  # of Trigger.AvailableNow: the queue's count at its start
+        self._begun = False
+        self._planned = False
+
+    def __getstate__(self) -> dict[str, object]:
+        """Travel without connection and spool."""
+        return self.__dict__ | {"_feed": None}
+
+    # -- on the driver -----------------------------------------------------------------------------
+
+    def initialOffset(self) -> Offset:  # noqa: N802  Spark's name
+        """Return the first place that is in no committed batch.  Raises: SpoolError; OSError."""
+        spool = self._driver().spool
+        return self._json(spool.next)
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  Spark's name
+        """Return what `maxOffsetsPerTrigger` or `maxBytesPerTrigger` says."""
+        options = self._options
+        if options.max_offsets_per_trigger is not None:
+            return ReadMaxRows(options.max_offsets_per_trigger)
+        if options.max_bytes_per_trigger is not None:
+            return ReadMaxBytes(options.max_bytes_per_trigger)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  Spark's name
+        """Take what the queue holds now as the query's.  Raises: Interrupted; NotFound (404)."""
+        self._ready = self._ask(self._driver().ready)
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802  Spark's name
+        """Ack what lies below `start`, which is committed, and return where the next batch ends.
+
+        Raises: DataLossError; Interrupted; NotFound (404); SpoolError; ValueError for the
+        checkpoint of something else.
+        """
+        feed = self._driver()
+        position = self._begin(feed, self._place(start))
+        if self._planned:
+            feed.seen()
+        self._ask(lambda: feed.committed(position))
+        feed.handed = max(feed.handed, position)
+        records = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        wanted = _END if records is None else position + records
+        self._ask(lambda: feed.reach(wanted))
+        size = None if isinstance(limit, ReadAllAvailable) else self._options.max_bytes_per_trigger
+        end = feed.spool.limit(position, records, size)
+        if feed.goal is not None:
+            end = max(position, min(end, feed.goal))
+        feed.handed = end
+        return self._json(end)
+
+    def _begin(self, feed: QueueFeed, place: Place) -> int:
+        """Return the number that a place stands for; at the first call set the feed going."""
+        spool = feed.spool
+        position = place.next
+        if place.spool != spool.id:
+            self._lost(
+                f"the checkpoint belongs to spool {place.spool}, and {spool.directory} is another"
+            )
+            position = spool.next
+        if not self._begun:
+            if position > spool.end:
+                self._lost(f"{spool.directory} ends at {spool.end}, the checkpoint at {position}")
+                spool.restart(position)
+            feed.begin(position, self._ready)
+            self._begun = True
+        return position
+
+    def reportLatestOffset(self) -> Offset:  # noqa: N802  Spark's name
+        """Return the end of the spool, for the query's progress: what was taken and not read."""
+        return self._json(self._driver().spool.end)
+
+    def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
+        """Return the partitions of a batch: a pure function of its offsets, options and files.
+
+        Raises: DataLossError when the spool does not hold all of it; SpoolError; OSError.
+        """
+        spool = self._driver().spool
+        first, last = self._place(start), self._place(end)
+        begin = first.next
+        if first.spool != last.spool:
+            begin = spool.next  # as `latestOffset` had it
+        if last.spool != spool.id:
+            self._lost(f"a batch lies in spool {last.spool}, and {spool.directory} is another")
+            return []
+        if begin < last.next:
+            self._planned = True
+        self._check_whole(spool, begin, last.next)
+        options = self._options
+        whole = OffsetRange(self._queue, begin, last.next)
+        ranges = plan([whole], options.max_records_per_partition, options.min_partitions)
+        directory = str(spool.directory)
+        return [
+            SpoolRange(directory, spool.id, r.start, r.end, spool.between(r.start, r.end))
+            for r in ranges
+        ]
+
+    def _check_whole(self, spool: Spool, start: int, end: int) -> None:
+        """Check that a batch's messages are all there.  Raises: DataLossError."""
+        position = start
+        for segment in spool.between(start, end):
+            if segment.start > position:
+                self._lost(_missing(position, segment.start))
+            position = segment.end
+        if position < end:
+            self._lost(_missing(position, end))
+
+    def _lost(self, what: str) -> None:
+        """Answer for messages that the spool does not hold.  Raises: DataLossError."""
+        text = f"queue {self._queue!r}: {what}"
+        if self._options.fail_on_data_loss:
+            raise DataLossError(
+                f"{text}. Messages that were acknowledged may be gone with the files. To go on "
+                "without them, set failOnDataLoss to false."
+            )
+        log.warning("%s; failOnDataLoss is false, so reading goes on", text)
+
+    def _ask(self, question: Callable[[], T]) -> T:
+        """Return the broker's answer, asked again after interruptions.  Raises: Interrupted."""
+        return ask(self._options, f"queue {self._queue!r}", question)
+
+    def stop(self) -> None:
+        """Let go of queue and spool."""
+        feed, self._feed = self._feed, None
+        if feed is not None:
+            feed.close()
+
+    def make_feed(self, spool: Spool) -> QueueFeed:
+        """Return what takes the messages."""
+        return QueueFeed(self._options, spool)
+
+    def _driver(self) -> QueueFeed:
+        """Return the feed, which lives as long as the query.  Raises: SpoolError; OSError."""
+        if self._feed is None:
+            assert self._options.spool_dir is not None
+            vhost = self._options.parameters().vhost
+            self._feed = self.make_feed(Spool(self._options.spool_dir, self._queue, vhost))
+        return self._feed
+
+    def _json(self, number: int) -> Offset:
+        return {self._queue: {"next": number, "spool": self._driver().spool.id}}
+
+    def _place(self, stored: Mapping[str, object]) -> Place:
+        """Return what Spark has stored.  Raises: ValueError when it is of something else."""
+        place = stored.get(self._queue)
+        if len(stored) == 1 and isinstance(place, dict):
+            number, spool = place.get("next"), place.get("spool")
+            if isinstance(number, int) and isinstance(spool, str):
+                return Place(spool, number)
+        raise ValueError(
+            f"the checkpoint is not one of queue {self._queue!r}: it holds {json.dumps(stored)}"
+        )
+
+    # -- on the executors --------------------------------------------------------------------------
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield a partition's messages.  Raises: SpoolError; DataLossError."""
+        if not isinstance(partition, SpoolRange):
+            return  # Spark's own kind, of a batch without partitions
+        directory = Path(partition.directory)
+        check_sight(directory, partition.spool, socket.gethostname())
+        projection = Projection(self._options, self._schema)
+        builder = SpoolBatchBuilder(self._queue, projection.needed)
+        for segment in partition.segments:
+            start, end = max(partition.start, segment.start), min(partition.end, segment.end)
+            try:
+                spooled = read_segment(directory, segment)
+            except FileNotFoundError:
+                self._lost(_missing(start, end))
+                continue
+            wanted = spooled.slice(start - segment.start, end - start)
+            yield projection.apply(builder.build(start, wanted))
+
+
+def _checked(options: Options) -> Options:
+    """Return the options of a streaming read of a queue.  Raises: OptionError."""
+    for name in _UNKNOWN:
+        if name in options.given:
+            raise OptionError(f"option {name!r} belongs to streams")
+    if options.ack_mode == "none":
+        raise OptionError(
+            "option 'ackMode': none only looks, and every look would show the same messages: a "
+            "streaming read takes them (afterBatch or spool)"
+        )
+    if options.spool_dir is None:
+        raise OptionError(
+            "option 'spoolDir' is missing: the directory that keeps a queue's messages until their "
+            "batch is committed, of this query alone; on a cluster on shared storage"
+        )
+    if not options.spool_dir.startswith("/"):
+        raise OptionError(
+            "option 'spoolDir': an absolute path, which means the same to driver and executors; "
+            "other storage than a mounted one cannot be locked and synced"
+        )
+    return options.for_stream()
+
+
+def _missing(start: int, end: int) -> str:
+    return f"the messages {start} to {end - 1} are missing in the spool"

@@ -1,0 +1,106 @@
+"""The batch read: both ends are resolved once, when Spark plans the query."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.types import StructType
+
+from leveret.spark.columns.projection import Projection
+from leveret.spark.connection.retries import REAL_PAUSE, Pause
+from leveret.spark.options.read import Options
+from leveret.spark.stream.finder import StreamFinder, find_streams
+from leveret.spark.stream.offsets import EARLIEST
+from leveret.spark.stream.planner import OffsetRange, plan
+from leveret.spark.stream.pruning import Pruning, pruning_of
+from leveret.spark.stream.ranges import read_range, report_data_loss
+from leveret.spark.stream.streams import Streams
+from leveret.spark.transports import TransportOpener, open_transport
+
+
+class BatchReader(DataSourceReader):
+    """Plans on the driver, reads on the executors; between them it travels pickled."""
+
+    def __init__(
+        self,
+        options: Options,
+        schema: StructType,
+        opener: TransportOpener = open_transport,
+        finder: StreamFinder = find_streams,
+        pause: Pause = REAL_PAUSE,
+    ) -> None:
+        self._options = options.for_batch()
+        self._projection = Projection(options, schema)
+        self._open = opener
+        self._find = finder
+        self._pause = pause
+        self._pruning = Pruning()
+
+    def partitions(self) -> list[InputPartition]:
+        """Return the partitions of what the streams hold now.
+
+        Raises: DataLossError when a stream ends before `endingOffsets`; Interrupted; NotFound;
+        OptionError for options that do not name the streams there are.
+        """
+        options = self._options
+        streams = Streams(options, self._projection.needed, self._open, self._find, self._pause)
+        try:
+            ranges = self._resolve(streams)
+        finally:
+            streams.close()
+        return [*plan(ranges, options.max_records_per_partition, options.min_partitions)]
+
+    def _resolve(self, streams: Streams) -> list[OffsetRange]:
+        """Return what to read of each stream, nothing where it ends before it starts."""
+        bounds = streams.bounds()
+        starts = streams.starts(EARLIEST, bounds)
+        ends = streams.ends(bounds)
+        ranges = []
+        for name, start in starts.items():
+            end, latest = ends[name], bounds[name].latest
+            if end > latest:
+                what = f"it ends at {latest}, before the ending offset {end}"
+                report_data_loss(self._options, name, what)
+                end = latest
+            if not self._pruning.leaves_out(self._options, name):
+                ranges.append(self._pruned(streams, name, start, end, bounds[name].stream_id))
+        return ranges
+
+    def _pruned(
+        self, streams: Streams, name: str, start: int, end: int, stream_id: str | None
+    ) -> OffsetRange:
+        """Return the part of a range in which rows can match the query's filters."""
+        bounds = self._pruning
+        start = start if bounds.start is None else max(start, bounds.start)
+        end = end if bounds.end is None else min(end, bounds.end)
+        is_timed = bounds.from_ms is not None or bounds.until_ms is not None
+        if start < end and is_timed and streams.keeps_time(name):
+            if bounds.from_ms is not None:
+                start = max(start, streams.offset_at(name, max(0, bounds.from_ms)))
+            if bounds.until_ms is not None:
+                end = min(end, streams.end_at(name, max(0, bounds.until_ms)))
+        return OffsetRange(name, start, max(start, end), stream_id)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield a partition's messages.  Raises: DataLossError; Interrupted; NotFound (404)."""
+        # Spark plans a read without partitions as one partition of its own kind.
+        if isinstance(partition, OffsetRange):
+            projection = self._projection
+            with self._open(self._options, partition.stream, projection.needed) as transport:
+                for batch in read_range(transport, self._options, partition):
+                    yield projection.apply(batch)
+
+
+class PrunedBatchReader(BatchReader):
+    """A batch read that Spark tells the query's filters.
+
+    It is a class of its own because Spark refuses every reader that has `pushFilters`, unless
+    `spark.sql.python.filterPushdown.enabled` is set.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  Spark's name
+        """Take note of what can be spared; all filters are left to Spark to apply."""
+        self._pruning = pruning_of(filters, self._options)
+        return filters

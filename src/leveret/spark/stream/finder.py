@@ -1,0 +1,162 @@
+"""Which streams there are: the partitions of a super stream, and the names that match a pattern.
+
+AMQP tells whether a stream exists, and lists none.  So partitions are counted by asking for one
+after the other, which every broker answers, and a pattern needs the broker's HTTP listener:
+Leveret's (`/api/streams`) or the management plugin of RabbitMQ (`/api/queues`).
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import itertools
+import json
+import re
+from collections.abc import Callable
+from typing import Final
+from urllib.parse import quote, urlsplit
+
+from leveret.client import Parameters
+from leveret.errors import NotFound
+from leveret.limits import SPARK_LISTING_BYTES_MAX, SPARK_STREAMS_MAX
+from leveret.spark.connection.connecting import INTERRUPTIONS, interrupted, open_connection
+from leveret.spark.connection.http_link import NoHttp, forget_address, told_address
+from leveret.spark.options.read import OptionError, Options
+from leveret.spark.transports.base import Interrupted
+
+#: How a read learns the names of its streams; a function that can be pickled.
+StreamFinder = Callable[[Options], tuple[str, ...]]
+
+#: The port of RabbitMQ's management plugin, which AMQP does not tell.
+HTTP_PORT: Final = 15672
+
+_OK: Final = 200
+
+#: From here on it is the other side's fault, as of a broker that starts behind a proxy.
+_SERVER_ERROR: Final = 500
+
+#: There is no such path: RabbitMQ 3.10.8 says 400 of those that it does not know.
+_UNKNOWN: Final = (400, 404)
+
+
+def find_streams(options: Options) -> tuple[str, ...]:
+    """Return the names of the streams that options select by pattern or as a super stream.
+
+    Raises: Interrupted; NotFound (404) when there is no such super stream; OptionError when the
+    broker refuses to list, or when there are too many.
+    """
+    if options.directory is not None:
+        return _in_directory(options)
+    if options.super_stream is not None:
+        return _partitions(options, options.super_stream)
+    assert options.stream_pattern is not None
+    pattern = re.compile(options.stream_pattern)
+    return _limited([name for name in sorted(_listed(options)) if pattern.fullmatch(name)])
+
+
+def _limited(names: list[str]) -> tuple[str, ...]:
+    if len(names) > SPARK_STREAMS_MAX:
+        raise OptionError(f"{len(names)} streams are too many for one read: {SPARK_STREAMS_MAX}")
+    return tuple(names)
+
+
+def _partitions(options: Options, super_stream: str) -> tuple[str, ...]:
+    """Return `orders-0`, `orders-1` … as far as they exist."""
+    names: list[str] = []
+    try:
+        with open_connection(options.parameters(), "leveret spark streams") as connection:
+            while len(names) <= SPARK_STREAMS_MAX:
+                name = f"{super_stream}-{len(names)}"
+                channel = connection.channel()
+                try:
+                    channel.queue_declare(name, passive=True)
+                except NotFound:
+                    break
+                channel.close()
+                names.append(name)
+    except INTERRUPTIONS as error:
+        raise interrupted(error) from error
+    if not names:
+        raise NotFound(f"no super stream '{super_stream}': there is no stream '{super_stream}-0'")
+    return _limited(names)
+
+
+def _in_directory(options: Options) -> tuple[str, ...]:
+    """Return the streams of a data directory that the options select."""
+    from leveret.spark.stream.store_directory import stream_names
+
+    names = sorted(stream_names(options))
+    if options.stream_pattern is not None:
+        return _limited([name for name in names if re.fullmatch(options.stream_pattern, name)])
+    numbered = (f"{options.super_stream}-{number}" for number in itertools.count())
+    found = [*itertools.takewhile(set(names).__contains__, numbered)]
+    if not found:
+        raise NotFound(f"no super stream '{options.super_stream}' in {options.directory}")
+    return _limited(found)
+
+
+# -- over HTTP -------------------------------------------------------------------------------------
+
+
+def _listed(options: Options) -> list[str]:
+    """Return the names of all streams of the vhost.  Raises: Interrupted; OptionError."""
+    parameters = options.parameters()
+    address = options.http_uri or _guessed_address(parameters)
+    vhost = quote(parameters.vhost, safe="")
+    found = _get(address, f"/api/streams/{vhost}", parameters)
+    if found is None:  # no Leveret
+        found = _get(address, f"/api/queues/{vhost}?columns=name,type", parameters)
+        found = [one for one in _objects(found) if one.get("type") == "stream"]
+    return [str(one["name"]) for one in _objects(found)]
+
+
+def _objects(answer: object) -> list[dict[str, object]]:
+    """Return a list of what has a name.  Raises: OptionError."""
+    if isinstance(answer, list) and all(isinstance(one, dict) and "name" in one for one in answer):
+        return answer
+    raise OptionError("the HTTP listener does not list streams: is it the broker's?")
+
+
+def _guessed_address(parameters: Parameters) -> str:
+    """Return where the broker says that its HTTP listener is, else the usual port."""
+    try:
+        return told_address(parameters)
+    except NoHttp:
+        host = f"[{parameters.host}]" if ":" in parameters.host else parameters.host
+        return f"{'https' if parameters.tls else 'http'}://{host}:{HTTP_PORT}"
+
+
+def _get(address: str, path: str, parameters: Parameters) -> object:
+    """Return the JSON at a path; None when there is nothing.  Raises: Interrupted; OptionError."""
+    parts = urlsplit(address)
+    seconds = parameters.connection_timeout_ms / 1000
+    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    connection = kind(parts.hostname or "", parts.port, timeout=seconds)
+    token = base64.b64encode(f"{parameters.username}:{parameters.password}".encode()).decode()
+    try:
+        connection.request("GET", path, headers={"Authorization": f"Basic {token}"})
+        answer = connection.getresponse()
+        body = answer.read(SPARK_LISTING_BYTES_MAX + 1)
+    except (OSError, http.client.HTTPException) as error:
+        # The broker may have been started again, and listen elsewhere.
+        forget_address(parameters)
+        cause = interrupted(error, address)
+        raise Interrupted(
+            f"{cause}. A pattern needs the list of streams, which AMQP "
+            "does not tell: the HTTP listener of Leveret or RabbitMQ's management plugin must run, "
+            "and the option httpUri say where it is"
+        ) from error
+    finally:
+        connection.close()
+    if answer.status in _UNKNOWN:
+        return None
+    if answer.status >= _SERVER_ERROR:
+        raise Interrupted(f"{address} answered {answer.status} {answer.reason}")
+    if answer.status != _OK:
+        raise OptionError(f"{address} does not list the streams: {answer.status} {answer.reason}")
+    if len(body) > SPARK_LISTING_BYTES_MAX:
+        raise OptionError(f"{address} lists more than {SPARK_LISTING_BYTES_MAX} bytes of streams")
+    try:
+        return json.loads(body)
+    except ValueError as error:
+        raise OptionError(f"{address} does not list the streams: {error}") from None

@@ -1,0 +1,140 @@
+"""What the filters of a query spare a batch read: offsets, times and streams that none can match.
+
+Spark filters the rows again, so pruning must only never leave out a row that matches: what is not
+understood prunes nothing.  A bound on the time becomes offsets as the transport knows them
+(`offset_at`, `end_at`): times need not grow with the offsets, where a clock was set back.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from pyspark.sql.datasource import (
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    LessThan,
+    LessThanOrEqual,
+)
+
+from leveret.spark.options.read import Options
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND: Final = timedelta(milliseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Pruning:
+    """Bounds that each row that matches lies in; `None` for no bound.
+
+    `end` and `until_ms` are not included; `streams` are names, `partitions` numbers.
+    """
+
+    start: int | None = None
+    end: int | None = None
+    from_ms: int | None = None
+    until_ms: int | None = None
+    streams: frozenset[object] | None = None
+    partitions: frozenset[object] | None = None
+
+    def leaves_out(self, options: Options, stream: str) -> bool:
+        """Tell whether no row of a stream can match."""
+        if self.streams is not None and stream not in self.streams:
+            return True
+        return self.partitions is not None and options.partition_of(stream) not in self.partitions
+
+
+def pruning_of(filters: Iterable[Filter], options: Options) -> Pruning:
+    """Return what filters, all of which a row must match, say together."""
+    found = Pruning()
+    for one in filters:
+        found = _narrowed(found, one, options)
+    return found
+
+
+def _narrowed(bounds: Pruning, one: Filter, options: Options) -> Pruning:
+    """Return bounds with one more filter taken into account."""
+    known = (EqualTo, EqualNullSafe, In, GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual)
+    if not isinstance(one, known) or len(one.attribute) != 1:
+        return bounds
+    column = one.attribute[0]
+    if column == "offset":
+        return _by_offset(bounds, one)
+    if column == "timestamp":
+        return _by_time(bounds, one)
+    values = _values(one)
+    if values is None:
+        return bounds
+    if column == "partition":
+        return dataclasses.replace(bounds, partitions=_both(bounds.partitions, values))
+    # The topic of a super stream's partition is not its own name.
+    if column == "stream" or (column == "topic" and options.super_stream is None):
+        return dataclasses.replace(bounds, streams=_both(bounds.streams, values))
+    return bounds
+
+
+def _values(one: Filter) -> frozenset[object] | None:
+    """Return the values that a filter of equality allows."""
+    if isinstance(one, In):
+        return frozenset(one.value)
+    return frozenset([one.value]) if isinstance(one, EqualTo | EqualNullSafe) else None
+
+
+def _both(known: frozenset[object] | None, more: frozenset[object]) -> frozenset[object]:
+    return more if known is None else known & more
+
+
+def _by_offset(bounds: Pruning, one: Filter) -> Pruning:
+    allowed = _values(one)
+    if allowed is not None:
+        offsets = [value for value in allowed if isinstance(value, int)]
+        if not offsets:
+            return bounds
+        return _within(bounds, min(offsets), max(offsets) + 1)
+    value = getattr(one, "value", None)
+    if not isinstance(value, int):
+        return bounds
+    if isinstance(one, GreaterThan | GreaterThanOrEqual):
+        return _within(bounds, value + isinstance(one, GreaterThan), None)
+    return _within(bounds, None, value + isinstance(one, LessThanOrEqual))
+
+
+def _within(bounds: Pruning, start: int | None, end: int | None) -> Pruning:
+    return dataclasses.replace(
+        bounds, start=_later(bounds.start, start), end=_earlier(bounds.end, end)
+    )
+
+
+def _by_time(bounds: Pruning, one: Filter) -> Pruning:
+    allowed = _values(one)
+    values = [getattr(one, "value", None)] if allowed is None else [*allowed]
+    moments = [_milliseconds(value) for value in values if isinstance(value, datetime)]
+    if not moments or len(moments) != len(values) or None in moments:
+        return bounds
+    known = [moment for moment in moments if moment is not None]
+    lower = None if isinstance(one, LessThan | LessThanOrEqual) else min(known)
+    is_open = isinstance(one, GreaterThan | GreaterThanOrEqual)
+    upper = None if is_open else max(known) + 1
+    return dataclasses.replace(
+        bounds, from_ms=_later(bounds.from_ms, lower), until_ms=_earlier(bounds.until_ms, upper)
+    )
+
+
+def _milliseconds(moment: datetime) -> int | None:
+    """Return a moment's milliseconds since 1970; None for one of no time zone."""
+    return None if moment.tzinfo is None else (moment - _EPOCH) // _MILLISECOND
+
+
+def _later(known: int | None, more: int | None) -> int | None:
+    return more if known is None else known if more is None else max(known, more)
+
+
+def _earlier(known: int | None, more: int | None) -> int | None:
+    return more if known is None else known if more is None else min(known, more)

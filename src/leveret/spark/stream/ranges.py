@@ -1,0 +1,78 @@
+"""A range of offsets, read whole: what came is checked, and what is missing is answered for.
+
+Here alone is decided about data loss, as in Spark's Kafka source: with `failOnDataLoss` missing
+messages are an error, without it they are logged and passed over.  A broker that cannot be reached
+is neither: it is an error when it stays away for longer than `retryTimeoutMs`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from leveret.errors import NotFound
+from leveret.spark.connection.retries import REAL_PAUSE, Pause, Retries
+from leveret.spark.options.read import Options
+from leveret.spark.stream.planner import OffsetRange
+from leveret.spark.transports.base import Interrupted, Redeclared, Transport
+
+log = logging.getLogger("leveret.spark")
+
+
+class DataLossError(RuntimeError):
+    """Messages that a read was to yield are not in the stream any more."""
+
+
+def report_data_loss(options: Options, stream: str, what: str) -> None:
+    """Answer for messages that are missing.  Raises: DataLossError with `failOnDataLoss`."""
+    text = f"stream {stream!r}: {what}"
+    if options.fail_on_data_loss:
+        raise DataLossError(
+            f"{text}. They were removed by retention or damaged on disk, or the stream was deleted "
+            "and made again. To go on without them, set failOnDataLoss to false."
+        )
+    log.warning("%s; failOnDataLoss is false, so reading goes on", text)
+
+
+def read_range(
+    transport: Transport,
+    options: Options,
+    whole: OffsetRange,
+    pause: Pause = REAL_PAUSE,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the messages of a range, each offset once and in order.
+
+    Raises: DataLossError; Interrupted when the broker cannot be reached; NotFound (404).
+    """
+    position = whole.start
+    retries = Retries(options, f"stream {whole.stream!r}", pause)
+
+    def check_gap(came: int) -> None:
+        if came < position:
+            raise AssertionError("a transport yields each offset at most once and in order")
+        if came > position and transport.is_loss(position):
+            what = f"the messages {position} to {came - 1} are missing"
+            report_data_loss(options, whole.stream, what)
+
+    while position < whole.end:
+        try:
+            for piece in transport.read(position, whole.end, whole.stream_id):
+                check_gap(piece.start)
+                position = piece.end
+                retries.succeeded()
+                yield piece.batch
+            check_gap(whole.end)
+            position = whole.end
+        except Interrupted as error:
+            retries.failed(error)
+        except Redeclared as error:
+            what = f"{error}, and the messages {position} to {whole.end - 1} are missing"
+            report_data_loss(options, whole.stream, what)
+            return
+        except NotFound as error:
+            if options.fail_on_data_loss:
+                raise
+            report_data_loss(options, whole.stream, str(error))
+            return

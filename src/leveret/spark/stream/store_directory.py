@@ -1,0 +1,205 @@
+"""A data directory of a broker that does not run, or a backup of one: which streams lie there.
+
+Snapshot and journal are told once in a process and told anew when the directory has changed; the
+chunks of segments are looked at only when they are read.  Nothing is changed, not by a byte.  While
+it is read, no broker can start on it.
+
+Invariants: what a broker would show after a start is what is shown here; a message that only the
+journal has comes as a chunk that is made of it.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+from leveret.chunk import CHUNK_HEADER_BYTES, ChunkBuilder, ChunkDamaged, ChunkLayout
+from leveret.errors import NotFound
+from leveret.limits import CHUNK_RECORDS_MAX
+from leveret.spark.options.read import OptionError, Options
+from leveret.store.disk import DiskLocked, ReadDisk, StorageFailure
+from leveret.store.format import JOURNAL_DIR, STATE_DIR, UnknownFormat
+from leveret.store.recovery.recovery import LOCK_PATH
+from leveret.store.segments.segments import segment_path
+from leveret.store.segments.walk import read_what_can_be
+from leveret.store.survey.holdings import Holding, Place
+from leveret.store.survey.survey import Survey
+
+#: Where a chunk's header has the smallest and the greatest timestamp: 8 bytes each.
+_MIN_TIMESTAMP: Final = slice(32, 40)
+_MAX_TIMESTAMP: Final = slice(40, 48)
+
+#: What lies in the directories' journals and snapshots: (name, bytes) of each file.
+Signature = tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Messages from `first` to `last`: a chunk in a file, or else some that the journal has."""
+
+    first: int
+    last: int
+    place: Place | None = None
+
+
+class StoredStream:
+    """One stream of a directory; `close` lets brokers start on it again."""
+
+    def __init__(self, disk: ReadDisk, stream: Holding) -> None:
+        self._disk = disk
+        self._stream = stream
+        #: Which stream of its name it is; None of one that no broker has started on since there
+        #: are ids, or whose end is uncertain.
+        self.stream_id: str | None = stream.stream_id or None
+        self.parts = _parts_of(stream)
+        last = self.parts[-1].last + 1 if self.parts else 0
+        self.latest = max(int(stream.next_sequence), last)
+        first = self.parts[0].first if self.parts else self.latest
+        self.earliest = max(int(stream.first_offset), first)
+
+    def close(self) -> None:
+        """Let go of the directory."""
+        self._disk.close()
+
+    def chunk(self, part: Part) -> bytes:
+        """Return a part as a chunk; what is harmed in its file comes from the journal if it can."""
+        data = b""
+        if part.place is not None:
+            data = self._read(part.place, int(part.place.size))
+            try:
+                ChunkLayout(data)
+            except ChunkDamaged:
+                pass
+            else:
+                return data
+        builder = ChunkBuilder(self._stream.queue_id, True)
+        for offset in range(part.first, part.last + 1):
+            held = self._stream.messages.get(offset)
+            if held is not None and held.message is not None:
+                builder.add(offset, held.message)
+        return builder.build() if builder.count > 0 else data
+
+    def reaches(self, part: Part, timestamp_ms: int) -> bool:
+        """Tell whether a part may hold a message taken at or after a moment."""
+        newest = self._of_header(part, _MAX_TIMESTAMP)
+        return newest is None or newest >= timestamp_ms
+
+    def begins_before(self, part: Part, timestamp_ms: int) -> bool:
+        """Tell whether a part may hold a message taken before a moment."""
+        oldest = self._of_header(part, _MIN_TIMESTAMP)
+        return oldest is None or oldest < timestamp_ms
+
+    def _of_header(self, part: Part, where: slice) -> int | None:
+        """Return a number of a chunk's header; None where there is no chunk."""
+        if part.place is None:
+            return None
+        head = self._read(part.place, CHUNK_HEADER_BYTES)
+        return int.from_bytes(head[where], "little", signed=True)
+
+    def _read(self, place: Place, size: int) -> bytes:
+        """Return the first bytes of a chunk, as far as the disk gives them."""
+        try:
+            file = self._disk.open(segment_path(int(place.file_number)))
+        except StorageFailure:
+            return b""
+        try:
+            return read_what_can_be(file, place.position, size)
+        finally:
+            file.close()
+
+
+def _parts_of(stream: Holding) -> list[Part]:
+    """Return where the messages lie, in order; no offset is in two parts."""
+    places = sorted(stream.places.values(), key=lambda place: int(place.first))
+    parts: list[Part] = []
+    for place in places:
+        if place.last >= stream.first_offset and (not parts or place.first > parts[-1].last):
+            parts.append(Part(int(place.first), int(place.last), place))
+    spans = [-1, *(edge for part in parts for edge in (part.first, part.last)), 2**63]
+    offsets = sorted(int(o) for o in stream.messages if o >= stream.first_offset)
+    # Between the chunks: from the end of each to the beginning of the next.
+    for end, begin in zip(spans[::2], spans[1::2], strict=True):
+        run = offsets[bisect_right(offsets, end) : bisect_left(offsets, begin)]
+        parts += [Part(piece[0], piece[-1]) for piece in _runs(run)]
+    return sorted(parts, key=lambda part: part.first)
+
+
+def _runs(offsets: list[int]) -> Iterator[list[int]]:
+    """Yield offsets that follow each other, as many as a chunk has."""
+    if not offsets:
+        return
+    breaks = [place for place, (a, b) in enumerate(pairwise(offsets), 1) if b != a + 1]
+    for start, end in pairwise([0, *breaks, len(offsets)]):
+        for first in range(start, end, CHUNK_RECORDS_MAX):
+            yield offsets[first : min(end, first + CHUNK_RECORDS_MAX)]
+
+
+# -- a directory -----------------------------------------------------------------------------------
+
+#: What was told of each directory, and what it looked like then.
+_told: dict[str, tuple[Signature, list[Holding]]] = {}
+_lock = threading.Lock()
+
+
+def stream_names(options: Options) -> list[str]:
+    """Return the names of all streams of the vhost.  Raises: OptionError."""
+    disk, holdings = _opened(options)
+    disk.close()
+    return [stream.name for stream in holdings if stream.vhost == options.file_vhost]
+
+
+def open_stream(options: Options, name: str) -> StoredStream:
+    """Return a stream of the directory.  Raises: NotFound (404); OptionError."""
+    disk, holdings = _opened(options)
+    for stream in holdings:
+        if stream.name == name and stream.vhost == options.file_vhost:
+            return StoredStream(disk, stream)
+    disk.close()
+    raise NotFound(f"no stream '{name}' in vhost '{options.file_vhost}' of {options.directory}")
+
+
+def _opened(options: Options) -> tuple[ReadDisk, list[Holding]]:
+    """Return a directory, locked, and its streams.  Raises: OptionError."""
+    directory = options.directory
+    assert directory is not None
+    disk = None
+    try:
+        disk = ReadDisk(directory)
+        disk.lock(LOCK_PATH)
+        return disk, _streams_of(disk, directory)
+    except DiskLocked as locked:
+        what = "a broker runs on it" + (f" (process {locked.pid})" if locked.pid else "")
+        what += "; read from the broker, or from a backup"
+    except (StorageFailure, UnknownFormat) as failure:
+        what = str(failure)
+    if disk is not None:
+        disk.close()
+    raise OptionError(f"option 'uri': {directory} cannot be read: {what}")
+
+
+def _streams_of(disk: ReadDisk, directory: str) -> list[Holding]:
+    with _lock:
+        signature = _signature(disk)
+        known = _told.get(directory)
+        if known is None or known[0] != signature:
+            survey = Survey(disk, True)
+            for _ in survey.tell():
+                pass
+            streams = [one for one in survey.holdings.living() if one.type == "stream"]
+            known = _told[directory] = signature, streams
+        return known[1]
+
+
+def _signature(disk: ReadDisk) -> Signature:
+    """Return what tells whether journal or snapshots have changed."""
+    found = []
+    for folder in (STATE_DIR, JOURNAL_DIR):
+        for name in disk.list(folder):
+            file = disk.open(f"{folder}/{name}")
+            found.append((f"{folder}/{name}", file.size()))
+            file.close()
+    return tuple(sorted(found))

@@ -1,0 +1,284 @@
+"""The streaming read: micro-batches by offsets, exactly once in processing.
+
+One reader lives in the driver for as long as the query runs and keeps its connections; copies of it
+travel pickled to the executors.  Spark writes the offsets of a batch to its checkpoint before it
+plans it, and asks for the same range again after a failure.
+
+A stream that appears while a query is on (a new partition, a new match of a pattern) enters the
+offsets at its earliest message, with no rows, and is read from there with the next batch: so a
+batch is a pure function of its two offsets.
+
+`commit` does nothing: reading a stream takes nothing from it, and Spark does not call it for the
+last batch.  `stop` lets go of connections and no more: Spark 4.3.0 does not call it at all
+(measured), the end of the process closes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from leveret.spark.columns.projection import Projection
+from leveret.spark.connection.retries import REAL_PAUSE, Pause
+from leveret.spark.options.read import OptionError, Options
+from leveret.spark.stream.finder import StreamFinder, find_streams
+from leveret.spark.stream.limits import in_turn, shared, within_bytes
+from leveret.spark.stream.offsets import LATEST, Stored, from_json, refusal
+from leveret.spark.stream.planner import OffsetRange, plan
+from leveret.spark.stream.ranges import read_range, report_data_loss
+from leveret.spark.stream.streams import Streams
+from leveret.spark.transports import TransportOpener, open_transport
+from leveret.spark.transports.base import Tail
+
+Offsets = Mapping[str, int]
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Follows streams by their offsets."""
+
+    def __init__(
+        self,
+        options: Options,
+        schema: StructType,
+        opener: TransportOpener = open_transport,
+        finder: StreamFinder = find_streams,
+        pause: Pause = REAL_PAUSE,
+    ) -> None:
+        self._options = options.for_stream()
+        self._projection = Projection(options, schema)
+        self._open = opener
+        self._find = finder
+        self._pause = pause
+        self._streams: Streams | None = None
+        self._target: dict[str, int] | None = None  # of Trigger.AvailableNow
+        self._reported: dict[str, int] | None = None
+        self._last_batch_at: float | None = None
+
+    def __getstate__(self) -> dict[str, object]:
+        """Travel without the connections."""
+        return self.__dict__ | {"_streams": None}
+
+    # -- on the driver -----------------------------------------------------------------------------
+
+    def initialOffset(self) -> dict[str, object]:  # noqa: N802  Spark's name
+        """Return where a new query starts.
+
+        Spark asks for it at every start and takes the checkpoint's instead if there is one.  So
+        what is wrong with the options' positions is said only when they are used.
+
+        Raises: Interrupted; NotFound (404).
+        """
+        streams = self._driver()
+        try:
+            bounds = streams.bounds()
+            starts = streams.starts(LATEST, bounds)
+            ids = _known({name: one.stream_id for name, one in bounds.items()})
+            return Stored(dict(sorted(starts.items())), ids).to_json()
+        except OptionError as error:
+            return refusal(str(error))
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  Spark's name
+        """Return what the options say; Spark knows one limit, the others are kept to anyhow."""
+        options = self._options
+        if options.max_offsets_per_trigger is not None:
+            return ReadMaxRows(options.max_offsets_per_trigger)
+        if options.max_bytes_per_trigger is not None:
+            return ReadMaxBytes(options.max_bytes_per_trigger)
+        if options.min_offsets_per_trigger is not None:
+            return ReadMinRows(options.min_offsets_per_trigger)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  Spark's name
+        """Take the streams' ends of now as the query's.  Raises: Interrupted; NotFound (404)."""
+        self._target = {name: tail.latest for name, tail in self._driver().tails().items()}
+
+    def latestOffset(  # noqa: N802  Spark's name
+        self, start: dict[str, object], limit: ReadLimit
+    ) -> dict[str, object]:
+        """Return where the next batch ends.
+
+        Raises: DataLossError when a stream is gone, was declared again or ends before `start`;
+        Interrupted; NotFound (404); ValueError for the checkpoint of other streams.
+        """
+        stored = from_json(start)
+        position = stored.offsets
+        tails = self._driver().tails()
+        latest = {name: tail.latest for name, tail in tails.items()}
+        self._reported = latest
+        self._check_gone(position, latest)
+        target = latest if self._target is None else self._target
+        ends: dict[str, int] = {}
+        ids = stored.ids | _known({name: tail.stream_id for name, tail in tails.items()})
+        available: dict[str, int] = {}
+        for name in _in_order(position, latest):
+            last = latest[name]
+            if name in position and self._is_another(name, stored, tails[name]):
+                ends[name], ids[name] = self._beginning(name, ids)
+            elif name in position:
+                ends[name] = self._begin(name, position[name], last)
+                to_read = min(last, target.get(name, last)) - position[name]
+                available[name] = max(0, to_read)
+            elif name in target:
+                ends[name], ids[name] = self._beginning(name, ids)
+        ids = {name: ids[name] for name in ends if ids.get(name)}
+        given = available
+        if not isinstance(limit, ReadAllAvailable):
+            if self._waits_for_more(available):
+                return start
+            self._skip_gone(ends, available)
+            given = self._limited(ends, available)
+        ends = {name: end + given.get(name, 0) for name, end in ends.items()}
+        if ends == position and ids == stored.ids:
+            return start
+        self._last_batch_at = self._pause.now()
+        # When all of it is taken, nobody waits, and the order begins anew.
+        order = sorted(ends) if given == available else in_turn(ends, given)
+        return Stored({name: ends[name] for name in order}, ids).to_json()
+
+    def _check_gone(self, position: Offsets, names: Offsets) -> None:
+        """Answer for streams of the checkpoint that are not among those to read."""
+        self._check_checkpoint(position)
+        for name in position:
+            if name not in names:
+                report_data_loss(self._options, name, "it is gone, or is not read any more")
+
+    def _check_checkpoint(self, offsets: Offsets) -> None:
+        """Check that offsets are not those of another query.  Raises: ValueError."""
+        named = self._options.names
+        if named is not None and offsets and not set(named).intersection(offsets):
+            raise ValueError(
+                f"the checkpoint is not one of {self._options.title}: it holds {dict(offsets)}"
+            )
+
+    def _is_another(self, name: str, stored: Stored, tail: Tail) -> bool:
+        """Tell whether a stream is not the one that was read so far, and answer for that."""
+        known = stored.ids.get(name)
+        if known is None or tail.stream_id in (None, known):
+            return False
+        what = (
+            f"it was deleted and declared again: it was read up to {stored.offsets[name]} with the "
+            f"id {known}, and has the id {tail.stream_id} now"
+        )
+        report_data_loss(self._options, name, what)
+        return True
+
+    def _beginning(self, name: str, ids: Mapping[str, str]) -> tuple[int, str]:
+        """Return where a stream that is new begins, and its id, empty where none is told."""
+        bounds = self._driver().bounds_of(name)
+        return bounds.earliest, bounds.stream_id or ids.get(name, "")
+
+    def _begin(self, name: str, position: int, latest: int) -> int:
+        """Return where the next batch goes on; answer for a stream that ends before that."""
+        # An empty one's messages have expired, and the next has a later offset.
+        if latest == 0 or latest >= position:
+            return position
+        what = f"it ends at {latest}, but was read up to {position} already"
+        report_data_loss(self._options, name, what)
+        return latest
+
+    def _waits_for_more(self, available: Offsets) -> bool:
+        """Tell whether there is too little for a batch and time enough to wait.
+
+        At the end of a query that ends there is no more to come.
+        """
+        least = self._options.min_offsets_per_trigger
+        if least is None or self._target is not None or self._last_batch_at is None:
+            return False
+        waited = self._pause.now() - self._last_batch_at
+        too_little = sum(available.values()) < least
+        return too_little and waited * 1000 < self._options.max_trigger_delay_ms
+
+    def _skip_gone(self, ends: dict[str, int], available: dict[str, int]) -> None:
+        """Let messages that have gone count against no limit: a long gap is one batch."""
+        if self._options.fail_on_data_loss:
+            return
+        for name, count in available.items():
+            if count > 0:
+                gone = min(count, max(0, self._driver().earliest_of(name) - ends[name]))
+                ends[name] += gone
+                available[name] -= gone
+
+    def _limited(self, starts: Offsets, available: dict[str, int]) -> dict[str, int]:
+        """Return what the limits allow of what is there."""
+        options = self._options
+        if options.max_offsets_per_trigger is not None:
+            available = shared(available, options.max_offsets_per_trigger)
+        if options.max_bytes_per_trigger is not None:
+            sizes = {
+                name: self._driver().mean_bytes(name, starts[name], starts[name] + count)
+                for name, count in available.items()
+            }
+            available = within_bytes(available, sizes, options.max_bytes_per_trigger)
+        return available
+
+    def reportLatestOffset(self) -> dict[str, object] | None:  # noqa: N802  Spark's name
+        """Return the streams' ends as last seen, for the query's progress."""
+        return None if self._reported is None else dict(sorted(self._reported.items()))
+
+    def partitions(self, start: dict[str, object], end: dict[str, object]) -> list[InputPartition]:
+        """Return the partitions of a batch: a pure function of its offsets and the options.
+
+        A batch in which a stream changes its id has no rows of it, as one in which it appears: the
+        next one begins at its earliest message.
+
+        Raises: DataLossError when the batch ends before it starts: the stream was made anew;
+        ValueError for the checkpoint of other streams.
+        """
+        options = self._options
+        before, after = from_json(start), from_json(end)
+        self._check_checkpoint(after.offsets)
+        ranges = []
+        for name, last in after.offsets.items():
+            stream_id = after.ids.get(name)
+            first = before.offsets.get(name, last)
+            if stream_id is not None and before.ids.get(name, stream_id) != stream_id:
+                first = last
+            elif last < first:
+                report_data_loss(options, name, f"a batch from {first} to {last} starts anew at 0")
+                first = 0
+            ranges.append(OffsetRange(name, first, last, stream_id))
+        return [*plan(ranges, options.max_records_per_partition, options.min_partitions)]
+
+    def stop(self) -> None:
+        """Let go of the connections."""
+        if self._streams is not None:
+            self._streams.close()
+
+    def _driver(self) -> Streams:
+        """Return the driver's streams, whose connections live as long as the query."""
+        if self._streams is None:
+            self._streams = Streams(
+                self._options, self._projection.needed, self._open, self._find, self._pause
+            )
+        return self._streams
+
+    # -- on the executors --------------------------------------------------------------------------
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield a partition's messages.  Raises: DataLossError; Interrupted; NotFound (404)."""
+        if isinstance(partition, OffsetRange):
+            projection = self._projection
+            with self._open(self._options, partition.stream, projection.needed) as transport:
+                for batch in read_range(transport, self._options, partition):
+                    yield projection.apply(batch)
+
+
+def _in_order(position: Offsets, names: Offsets) -> list[str]:
+    """Return names in the order of their service: those of the offsets first, then the new ones."""
+    return [name for name in position if name in names] + sorted(set(names) - set(position))
+
+
+def _known(ids: Mapping[str, str | None]) -> dict[str, str]:
+    """Return the ids that are told."""
+    return {name: one for name, one in ids.items() if one}

@@ -1,0 +1,187 @@
+"""The streams of a read, as the driver sees them: which they are, where they begin and end.
+
+Which streams match a pattern, and how many partitions a super stream has, may change while a query
+runs; the broker is asked again after some seconds.  It is the driver's only: executors get the name
+of one stream with each partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, TypeVar
+
+from pyspark.sql.types import StructType
+
+from leveret.spark.connection.retries import REAL_PAUSE, Pause, ask
+from leveret.spark.options.read import ENDS, STARTS, OptionError, Options
+from leveret.spark.stream.finder import StreamFinder
+from leveret.spark.stream.offsets import EARLIEST, LATEST, Moment, Position, Positions
+from leveret.spark.transports import Transport, TransportOpener
+from leveret.spark.transports.base import Bounds, Tail
+
+#: Streams that are asked at the same time; each has a connection of its own.
+ASKED_AT_ONCE: Final = 16
+
+T = TypeVar("T")
+
+#: How long a list of streams is believed.
+FRESH_SECONDS: Final = 5.0
+
+
+class Streams:
+    """The streams that options select, each with a transport of its own."""
+
+    def __init__(
+        self,
+        options: Options,
+        schema: StructType,
+        opener: TransportOpener,
+        finder: StreamFinder,
+        pause: Pause = REAL_PAUSE,
+    ) -> None:
+        self._options = options
+        self._schema = schema
+        self._open = opener
+        self._find = finder
+        self._pause = pause
+        self._transports: dict[str, Transport] = {}
+        self._found: tuple[str, ...] = ()
+        self._found_at: float | None = None
+
+    def names(self) -> tuple[str, ...]:
+        """Return the streams in order.
+
+        Raises: Interrupted; NotFound (404) when there is no such super stream; OptionError when a
+        pattern cannot be looked up.
+        """
+        now = self._pause.now()
+        if self._found_at is None or now - self._found_at >= FRESH_SECONDS:
+            self._found = self._options.names or ask(
+                self._options,
+                self._options.title,
+                lambda: self._find(self._options),
+                self._pause,
+            )
+            self._found_at = now
+            self._close(set(self._transports).difference(self._found))
+        return self._found
+
+    # -- ends --------------------------------------------------------------------------------------
+
+    def bounds(self) -> dict[str, Bounds]:
+        """Return both ends of each.  Raises: Interrupted; NotFound (404)."""
+        return self._of_each(lambda way: way.bounds())
+
+    def tails(self) -> dict[str, Tail]:
+        """Return end and id of each.  Raises: Interrupted; NotFound (404)."""
+        return self._of_each(lambda way: way.tail())
+
+    def _of_each(self, question: Callable[[Transport], T]) -> dict[str, T]:
+        """Ask all streams at once: RabbitMQ takes a quarter of a second to tell one's end."""
+        ways = {name: self.transport(name) for name in self.names()}
+
+        def ask_one(name: str) -> T:
+            return self._asked(name, lambda: question(ways[name]))
+
+        if len(ways) < 2:
+            return {name: ask_one(name) for name in ways}
+        with ThreadPoolExecutor(min(len(ways), ASKED_AT_ONCE)) as threads:
+            return dict(zip(ways, threads.map(ask_one, ways), strict=True))
+
+    def bounds_of(self, name: str) -> Bounds:
+        """Return both ends of one.  Raises: Interrupted; NotFound (404)."""
+        return self._asked(name, self.transport(name).bounds)
+
+    def earliest_of(self, name: str) -> int:
+        """Return where one begins.  Raises: Interrupted; NotFound (404)."""
+        return self._asked(name, self.transport(name).earliest)
+
+    def offset_at(self, name: str, timestamp_ms: int) -> int:
+        """Return the first message of one at or after a moment; its end when there is none.
+
+        Raises: Interrupted; NotFound (404).
+        """
+        way = self.transport(name)
+        return self._asked(name, lambda: way.offset_at(timestamp_ms))
+
+    def end_at(self, name: str, timestamp_ms: int) -> int:
+        """Return an offset of one from which on no message was taken before a moment.
+
+        Raises: Interrupted; NotFound (404).
+        """
+        way = self.transport(name)
+        return self._asked(name, lambda: way.end_at(timestamp_ms))
+
+    def mean_bytes(self, name: str, start: int, end: int) -> float:
+        """Return about how large the bodies of a range are.  Raises: Interrupted; NotFound."""
+        way = self.transport(name)
+        return self._asked(name, lambda: way.mean_bytes(start, end))
+
+    def keeps_time(self, name: str) -> bool:
+        """Tell whether each message of one has the time it was taken at.  Raises: Interrupted."""
+        return self._asked(name, self.transport(name).keeps_time)
+
+    def transport(self, name: str) -> Transport:
+        """Return the way to one stream, which stays open."""
+        if name not in self._transports:
+            self._transports[name] = self._open(self._options, name, self._schema)
+        return self._transports[name]
+
+    def _asked(self, name: str, question: Callable[[], T]) -> T:
+        return ask(self._options, f"stream {name!r}", question, self._pause)
+
+    # -- positions ---------------------------------------------------------------------------------
+
+    def starts(self, default: int, bounds: Mapping[str, Bounds]) -> dict[str, int]:
+        """Return where each starts by the options, else at `default`, a word of offsets.
+
+        Raises: OptionError for options that name other streams, and for a moment after the last
+        message under the strategy `error`; Interrupted; NotFound (404).
+        """
+        positions = self._checked(self._options.starting or Positions(default), STARTS, bounds)
+        return {name: self._start(name, positions.of(name), ends) for name, ends in bounds.items()}
+
+    def ends(self, bounds: Mapping[str, Bounds]) -> dict[str, int]:
+        """Return where each ends by the options, else at its latest.
+
+        Raises: OptionError for options that name other streams; Interrupted; NotFound (404).
+        """
+        positions = self._checked(self._options.ending or Positions(LATEST), ENDS, bounds)
+        return {name: self._end(name, positions.of(name), ends) for name, ends in bounds.items()}
+
+    def _checked(
+        self, positions: Positions, options: Iterable[str], names: Iterable[str]
+    ) -> Positions:
+        try:
+            positions.check(names)
+        except ValueError as error:
+            given = next(name for name in options if name in self._options.given)
+            raise OptionError(f"option {given!r}: {error}") from None
+        return positions
+
+    def _start(self, name: str, position: Position, bounds: Bounds) -> int:
+        if not isinstance(position, Moment):
+            return {EARLIEST: bounds.earliest, LATEST: bounds.latest}.get(position, position)
+        offset = self.offset_at(name, position.timestamp_ms)
+        if offset >= bounds.latest and self._options.timestamp_strategy == "error":
+            raise OptionError(
+                f"stream {name!r} has no message at or after {position.timestamp_ms}; to start at "
+                "its end instead, set startingOffsetsByTimestampStrategy to latest"
+            )
+        return offset
+
+    def _end(self, name: str, position: Position, bounds: Bounds) -> int:
+        if isinstance(position, Moment):
+            return min(bounds.latest, self.offset_at(name, position.timestamp_ms))
+        return bounds.latest if position == LATEST else position
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Let go of all connections."""
+        self._close(set(self._transports))
+
+    def _close(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._transports.pop(name).close()

@@ -1,0 +1,237 @@
+"""Arrow batches to the bytes of AMQP publishes, many rows at once and none of them as an object.
+
+What rows have in common (method, headers, properties, sizes) is encoded once by the client and
+serves again; bodies are sliced from the batch's buffer; all is put together by one `join` a piece.
+
+Invariant: the bytes are those that the client library writes for the same messages, one by one (a
+property test compares them).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from leveret.client.publish_frames import FRAME_END_OCTET, PublishFrames
+from leveret.limits import SPARK_WRITE_PIECE_BYTES, SPARK_WRITE_PIECE_RECORDS
+from leveret.spark.write.rows import (
+    PUBLISHER,
+    PUBLISHING_ID,
+    STAGED_EXCHANGE,
+    STAGED_ROUTING_KEY,
+    Address,
+    Distinct,
+    RowError,
+    RowProperties,
+    addresses,
+    paired,
+    row_properties,
+)
+from leveret.spark.write.schema import Layout
+
+#: From here on a table's integer has eight bytes, below it four.
+_WIDE_FROM: Final = 2**31
+
+#: Parts that are kept to serve again; with more, keys do not repeat and all are forgotten.
+_KEPT_MAX: Final = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """What the sink adds: to be returned or not, a staging queue to go through, a publisher."""
+
+    mandatory: bool
+    staging_queue: str | None = None
+    publisher: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """The publishes of some rows that follow each other."""
+
+    frames: bytes
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """What rows of one address and one set of properties have in common.
+
+    `method` goes up to the body's size; the properties are cut where a publishing id stands.
+    """
+
+    method: bytes
+    before_id: bytes
+    after_id: bytes
+
+
+class Encoder:
+    """Encodes batches of one layout for one channel, in pieces of so many rows at most."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        frames: PublishFrames,
+        envelope: Envelope,
+        piece_records: int = SPARK_WRITE_PIECE_RECORDS,
+    ) -> None:
+        self._piece_records = piece_records
+        self._layout = layout
+        self._frames = frames
+        self._envelope = envelope
+        self._shapes: dict[tuple[Address, RowProperties, bool], _Shape] = {}
+        self._sizes: dict[int, bytes] = {}
+        self._starts: dict[int, bytes] = {}
+        # Of the shape that came last: what stands before and after the id, by the body's size.
+        self._last: _Shape | None = None
+        self._heads: dict[int, tuple[bytes, bytes]] = {}
+
+    def encode(self, batch: pa.RecordBatch, ids: Any = None) -> Iterator[Piece]:
+        """Yield the publishes of a batch; `ids` are the publishing ids, where there are such.
+
+        Raises: RowError.
+        """
+        bodies = batch.column("body")
+        if bodies.null_count:
+            raise RowError("column 'body' is null: a message has a body, which may be empty")
+        offsets = _offsets(bodies)
+        start, count = 0, batch.num_rows
+        while start < count:
+            most = offsets[start] + SPARK_WRITE_PIECE_BYTES
+            full = int(np.searchsorted(offsets, most, side="right")) - 1
+            end = min(count, start + self._piece_records, max(start + 1, full))
+            numbers = None
+            if ids is not None:
+                if ids[start] < _WIDE_FROM <= ids[end - 1]:
+                    end = int(np.searchsorted(ids, _WIDE_FROM))
+                numbers = ids[start:end]
+            rows = batch.slice(start, end - start)
+            yield Piece(self._piece(rows, offsets[start : end + 1], numbers), end - start)
+            start = end
+
+    def _piece(self, rows: pa.RecordBatch, offsets: Any, ids: Any) -> bytes:
+        """Return the publishes of some rows."""
+        said = paired(addresses(rows, self._layout), row_properties(rows, self._layout))
+        wide = ids is not None and bool(ids[0] >= _WIDE_FROM)
+        shapes = [self._shape(address, properties, wide) for address, properties in said.values]
+        sizes = np.diff(offsets).tolist()
+        bodies = self._bodies(rows.column("body"), offsets, sizes)
+        stamps = None if ids is None else _stamps(ids, wide)
+        if said.rows is None:
+            parts = self._of_one(shapes[0], sizes, stamps)
+        else:
+            parts = self._of_many(Distinct(shapes, said.rows), sizes, stamps)
+        return _interleaved([*parts, bodies, [FRAME_END_OCTET] * len(sizes)])
+
+    def _bodies(self, column: pa.Array, offsets: Any, sizes: list[int]) -> list[bytes]:
+        """Return the bodies, those that need several frames with what is between these."""
+        first, last = int(offsets[0]), int(offsets[-1])
+        buffer = column.buffers()[2]
+        data = b"" if first == last else buffer.slice(first, last - first).to_pybytes()
+        ends = (offsets - first).tolist()
+        bodies = [data[start:end] for start, end in itertools.pairwise(ends)]
+        most = self._frames.body_bytes_max
+        if max(sizes) > most:
+            bodies = [self._frames.long_body(b) if len(b) > most else b for b in bodies]
+        return bodies
+
+    # -- what is before a body ---------------------------------------------------------------------
+
+    def _of_one(
+        self, shape: _Shape, sizes: list[int], stamps: list[bytes] | None
+    ) -> list[list[bytes]]:
+        """Return the parts before the bodies of rows that differ in size and id only."""
+        if shape is not self._last or len(self._heads) > _KEPT_MAX:
+            self._last = shape
+            self._heads = {}
+        heads = self._heads
+        for size in set(sizes).difference(heads):
+            before = shape.method + self._frames.body_size(size) + shape.before_id
+            heads[size] = before, shape.after_id + self._start(size)
+        if stamps is None:
+            whole = {size: b"".join(heads[size]) for size in set(sizes)}
+            return [[whole[size] for size in sizes]]
+        return [[heads[size][0] for size in sizes], stamps, [heads[size][1] for size in sizes]]
+
+    def _of_many(
+        self, shapes: Distinct[_Shape], sizes: list[int], stamps: list[bytes] | None
+    ) -> list[list[bytes]]:
+        """Return the parts before the bodies of rows that differ in more."""
+        kept_sizes, kept_starts = self._sizes, self._starts
+        if len(kept_sizes) > _KEPT_MAX:
+            kept_sizes.clear()
+            kept_starts.clear()
+        for size in set(sizes).difference(kept_sizes):
+            kept_sizes[size] = self._frames.body_size(size)
+            kept_starts[size] = self._start(size)
+        rows = [shapes.values[row] for row in shapes.rows.tolist()]
+        parts = [
+            [shape.method for shape in rows],
+            [kept_sizes[size] for size in sizes],
+            [shape.before_id for shape in rows],
+        ]
+        if stamps is not None:
+            parts += [stamps, [shape.after_id for shape in rows]]
+        return [*parts, [kept_starts[size] for size in sizes]]
+
+    def _start(self, size: int) -> bytes:
+        """Return what stands right before a body; a long one brings it itself."""
+        return b"" if size > self._frames.body_bytes_max else self._frames.body_start(size)
+
+    def _shape(self, address: Address, properties: RowProperties, wide: bool) -> _Shape:
+        """Return what rows of an address and properties have in common."""
+        key = (address, properties, wide)
+        shape = self._shapes.get(key)
+        if shape is None:
+            if len(self._shapes) >= _KEPT_MAX:
+                self._shapes.clear()
+            shape = self._shapes[key] = self._made(address, properties, wide)
+        return shape
+
+    def _made(self, address: Address, properties: RowProperties, wide: bool) -> _Shape:
+        """Encode a shape.  Raises: RowError for what is too long."""
+        envelope, own = self._envelope, dict[str, object]()
+        exchange, routing_key = address
+        if envelope.staging_queue is not None:
+            own = {STAGED_EXCHANGE: exchange, STAGED_ROUTING_KEY: routing_key}
+            exchange, routing_key = "", envelope.staging_queue
+        if envelope.publisher is not None:
+            own |= {PUBLISHER: envelope.publisher, PUBLISHING_ID: _WIDE_FROM if wide else 0}
+        encoded = properties.encode(own)
+        try:
+            method = self._frames.method(exchange, routing_key, envelope.mandatory)
+            method += self._frames.header_start(len(encoded))
+        except ValueError as error:
+            raise RowError(f"a row to {address}: {error}") from None
+        if envelope.publisher is None:
+            return _Shape(method, encoded, b"")
+        end = len(properties.encode_to_headers(own))
+        return _Shape(method, encoded[: end - (8 if wide else 4)], encoded[end:])
+
+
+def _offsets(bodies: pa.Array) -> Any:
+    """Return where each body begins in its buffer, and where the last one ends."""
+    large = pa.types.is_large_binary(bodies.type) or pa.types.is_large_string(bodies.type)
+    offsets = np.frombuffer(bodies.buffers()[1], np.int64 if large else np.int32)
+    return offsets[bodies.offset : bodies.offset + len(bodies) + 1].astype(np.int64)
+
+
+def _stamps(ids: Any, wide: bool) -> list[bytes]:
+    """Return publishing ids as a table has them."""
+    width = 8 if wide else 4
+    raw = ids.astype(f">i{width}").tobytes()
+    return [raw[at : at + width] for at in range(0, len(raw), width)]
+
+
+def _interleaved(parts: list[list[bytes]]) -> bytes:
+    """Return the first of each part, then the second of each, and so on."""
+    width = len(parts)
+    pieces = [b""] * (width * len(parts[0]))
+    for index, part in enumerate(parts):
+        pieces[index::width] = part
+    return b"".join(pieces)

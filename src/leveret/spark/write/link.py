@@ -1,0 +1,220 @@
+"""The way of a sink to its broker: a connection, what interrupts it, and pieces sent over it.
+
+Invariants: every piece is confirmed before `finish` returns; with `repeats` what was not confirmed
+when a connection was lost is sent again, in order, which is right only where the broker drops what
+it has taken already; without it a lost connection is the task's failure.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from leveret.client import Nacked, ReturnedMessage
+from leveret.client.blocking import Channel, Connection
+from leveret.client.blocking.publisher import BulkPublisher
+from leveret.client.publish_frames import PublishFrames
+from leveret.limits import SPARK_WRITE_KEPT_BYTES
+from leveret.spark.connection.connecting import (
+    INTERRUPTIONS,
+    interrupted,
+    open_connection,
+    place_of,
+)
+from leveret.spark.connection.retries import REAL_PAUSE, Pause, Retries, ask
+from leveret.spark.transports.base import Interrupted
+from leveret.spark.write.options import WriteOptions
+
+#: Leveret then gives back what it took before; other brokers make nothing of it.
+_CAPABILITIES: Final = {"leveret.already_taken": True}
+
+#: The code of such a return.
+_ALREADY_TAKEN: Final = 208
+
+
+class WriteError(RuntimeError):
+    """Rows that the broker did not take; the text says why."""
+
+
+def open_link(
+    options: WriteOptions, *, beats: bool = True, pause: Pause = REAL_PAUSE
+) -> Connection:
+    """Connect, asked again while the broker starts; without `beats` there are no heartbeats.
+
+    Raises: Interrupted; what refuses a login.
+    """
+    return ask(options, f"a write to {options.title}", lambda: _connected(options, beats), pause)
+
+
+def _connected(options: WriteOptions, beats: bool) -> Connection:
+    """Connect once.  Raises: as `open_link`."""
+    parameters = options.parameters()
+    if not beats and parameters.heartbeat_seconds is None:
+        parameters = dataclasses.replace(parameters, heartbeat_seconds=0)
+    return open_connection(parameters, f"leveret spark write {options.title}", _CAPABILITIES)
+
+
+def close_link(connection: Connection) -> None:
+    """Close a connection that may be lost already."""
+    try:
+        connection.close()
+    except INTERRUPTIONS:
+        connection.abort()
+
+
+def _refused(error: Nacked) -> WriteError:
+    """Return the error of a message that the broker refused."""
+    return WriteError(
+        f"{error}: a queue was full (x-overflow=reject-publish), or the broker had to give the "
+        "message up"
+    )
+
+
+@dataclass(slots=True)
+class _Sent:
+    """A piece on its way; `end` counts all messages up to its last."""
+
+    end: int
+    frames: bytes
+    count: int
+
+
+class Sender:
+    """Sends pieces of encoded messages on a channel of its own; a connection is handed over to it.
+
+    What comes back is given to `returned`, in order and before anything later is sent.
+    """
+
+    def __init__(
+        self,
+        options: WriteOptions,
+        connection: Connection,
+        repeats: bool,
+        returned: Callable[[ReturnedMessage], None],
+        kept_bytes_max: int = SPARK_WRITE_KEPT_BYTES,
+    ) -> None:
+        self._options = options
+        self._connection = connection
+        self._publisher = self._opened(connection)
+        self._returned = returned
+        self._retries = Retries(options, f"a write to {options.title}")
+        self._kept: deque[_Sent] | None = deque() if repeats else None
+        self._kept_bytes_max = kept_bytes_max
+        #: Messages that the broker had taken before this task sent them.
+        self.known = 0
+        #: What is kept to be sent again.
+        self.kept_bytes = 0
+        self._came_back: deque[ReturnedMessage] = deque()
+        self._handing = False
+        self._sent = 0
+        #: How many messages were sent before the present connection's first.
+        self._base = 0
+        self.frames = PublishFrames(self._publisher.channel.number, connection.session.frame_max)
+
+    def _opened(self, connection: Connection) -> BulkPublisher:
+        """Open a channel."""
+        options = self._options
+        return BulkPublisher(connection, options.max_in_flight, options.confirm_timeout_ms)
+
+    @property
+    def channel(self) -> Channel:
+        """The channel, for requests beside the publishes."""
+        return self._publisher.channel
+
+    def send(self, frames: bytes, count: int) -> None:
+        """Send a piece.  Raises: WriteError; Interrupted; the channel's error."""
+        if self._kept is not None:
+            if self.kept_bytes + len(frames) > self._kept_bytes_max:
+                self._try(BulkPublisher.wait_until_confirmed)
+            self._kept.append(_Sent(self._sent + count, frames, count))
+            self.kept_bytes += len(frames)
+        self._sent += count
+        self._try(lambda publisher: publisher.send(frames, count))
+        self._hand_back()
+
+    def finish(self) -> None:
+        """Wait until all is confirmed and what came back is dealt with.  Raises: as `send`."""
+        while True:
+            self._try(BulkPublisher.wait_until_confirmed)
+            if not self._hand_back():
+                return
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        close_link(self._connection)
+
+    def _hand_back(self) -> bool:
+        """Give away what came back, in order; tell whether anything did."""
+        self._came_back += self._publisher.take_returned()
+        if self._handing or not self._came_back:
+            return False  # who takes a message may send, and so end up here again
+        self._handing = True
+        while self._came_back:
+            message = self._came_back.popleft()
+            if message.reply_code == _ALREADY_TAKEN:
+                self.known += 1
+            else:
+                self._returned(message)
+        self._handing = False
+        return True
+
+    def _try(self, action: Callable[[BulkPublisher], None]) -> None:
+        """Act, and act again on new connections as far as that is right."""
+        try:
+            action(self._publisher)
+        except Nacked as error:
+            raise _refused(error) from error
+        except INTERRUPTIONS as error:
+            self._repeat(error)
+        self._forget_confirmed()
+
+    def _forget_confirmed(self) -> None:
+        """Forget the pieces that are confirmed whole."""
+        kept = self._kept or deque()
+        while kept and kept[0].end < self._base + self._publisher.lowest_unconfirmed:
+            self.kept_bytes -= len(kept.popleft().frames)
+            self._retries.succeeded()
+
+    def _repeat(self, error: Exception) -> None:
+        """Connect anew and send what was not confirmed.  Raises: Interrupted; WriteError."""
+        if self._kept is None:
+            raise Interrupted(
+                f"{interrupted(error, place_of(self._options.uri))}; rows may have been taken that "
+                "were not confirmed, so this task must not send them again by itself"
+            ) from error
+        while True:
+            again = error if isinstance(error, Interrupted) else interrupted(error)
+            self._retries.failed(again)
+            self._forget_confirmed()
+            self._came_back += self._publisher.take_returned()
+            close_link(self._connection)
+            try:
+                self._connect_anew(self._kept)
+                for piece in self._kept:
+                    self._publisher.send(piece.frames, piece.count)
+                self._publisher.wait_until_confirmed()
+                # What the broker knows of these it may have taken from this very task.
+                self._came_back += [
+                    message
+                    for message in self._publisher.take_returned()
+                    if message.reply_code != _ALREADY_TAKEN
+                ]
+                return
+            except Nacked as refusal:
+                raise _refused(refusal) from refusal
+            except (*INTERRUPTIONS, Interrupted) as failure:
+                error = failure
+
+    def _connect_anew(self, kept: deque[_Sent]) -> None:
+        """Take a new connection, on which the pieces of the old one fit."""
+        self._connection = _connected(self._options, beats=False)
+        self._publisher = self._opened(self._connection)
+        self._base = kept[0].end - kept[0].count if kept else self._sent
+        frames = PublishFrames(self.channel.number, self._connection.session.frame_max)
+        if (frames.channel, frames.frame_max) != (self.frames.channel, self.frames.frame_max):
+            raise WriteError(
+                "the broker came back with another frame_max: the task has to be run anew"
+            )

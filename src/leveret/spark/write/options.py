@@ -1,0 +1,205 @@
+"""The options of the sink: text from Spark to one frozen object.
+
+As with the source, an unknown option is an error, so is one that contradicts another or says
+nothing for this kind of write, and a password stays in the URI or in the environment.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import quote
+
+from leveret.client import Parameters
+from leveret.limits import (
+    SHORT_STRING_BYTES_MAX,
+    SPARK_RETRY_MS,
+    SPARK_WRITE_STAGING_MS,
+    SPARK_WRITE_TIMEOUT_MS,
+    SPARK_WRITE_WINDOW,
+)
+from leveret.spark.options import values
+from leveret.spark.options.read import OptionError, by_name, check_password, connection_parameters
+
+#: How a row is kept from being written twice.
+DEDUP: Final = ("auto", "staged", "rows", "none")
+
+#: Where all rows go: at most one of these.
+DESTINATIONS: Final = ("exchange", "stream", "queue")
+
+#: What Spark puts among the options itself.
+_SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname"})
+
+#: Names of publishers and sinks end in a partition's number, and a staging queue's in more.
+_OWN_NAME_BYTES_MAX: Final = 128
+
+_DEAD_LETTER: Final = "dead-letter:"
+
+#: What names of exchanges and queues keep in a place; a space ends one.
+_PLAIN: Final = "/!$&'()*+,;=:@#"
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """What a write was asked for; `None` where nothing was said."""
+
+    uri: str = field(repr=False)
+    password_env: str | None = None
+    exchange: str | None = None
+    routing_key: str | None = None
+    stream: str | None = None
+    queue: str | None = None
+    dedup: str = "auto"
+    publisher_name: str | None = None
+    write_id: str | None = None
+    write_batch: int = 0
+    lower_batch: str = "fail"
+    result_file: str | None = None
+    unroutable: str = "fail"
+    max_in_flight: int = SPARK_WRITE_WINDOW
+    confirm_timeout_ms: int = SPARK_WRITE_TIMEOUT_MS
+    staging_expiry_ms: int = SPARK_WRITE_STAGING_MS
+    retry_timeout_ms: int = SPARK_RETRY_MS
+    num_retries: int | None = None
+    given: tuple[str, ...] = field(default=(), repr=False)
+
+    @property
+    def title(self) -> str:
+        """Where rows go, in a few words for logs."""
+        for name in DESTINATIONS:
+            if name in self.given:
+                return f"{name} {self.destination or 'by default'}"
+        return "where its columns say"
+
+    @property
+    def destination(self) -> str | None:
+        """The exchange, stream or queue that all rows go to."""
+        return self.exchange if self.exchange is not None else self.stream or self.queue
+
+    @property
+    def place(self) -> str:
+        """Where rows go, as a part of the sink's identity: a text of at most 255 bytes.
+
+        Streams and queues are one kind of place: the default exchange with their name.  Where the
+        columns say it, the place is `columns`, whatever they say.
+        """
+        queue = self.stream or self.queue
+        if queue is None and self.exchange == "":
+            queue = self.routing_key
+        if queue is not None:
+            return _cut(f"queue:{quote(queue, _PLAIN)}")
+        place = "columns" if self.exchange is None else f"exchange:{quote(self.exchange, _PLAIN)}"
+        if self.routing_key is not None:
+            place += f" key:{quote(self.routing_key, _PLAIN)}"
+        return _cut(place)
+
+    @property
+    def dead_letter_exchange(self) -> str | None:
+        """Where unroutable messages go, if they go anywhere."""
+        if self.unroutable.startswith(_DEAD_LETTER):
+            return self.unroutable.removeprefix(_DEAD_LETTER)
+        return None
+
+    def parameters(self) -> Parameters:
+        """Return where to connect, with the password from the environment.  Raises: OptionError."""
+        return connection_parameters(self.uri, self.password_env)
+
+    def for_batch(self) -> WriteOptions:
+        """Return the options of a batch save.  Raises: OptionError."""
+        if self.write_id is not None and self.dedup == "none":
+            raise OptionError("option 'writeId': with dedup=none nothing is recognised again")
+        if "writeBatch" in self.given and self.write_id is None:
+            raise OptionError("option 'writeBatch' says nothing without writeId")
+        return self
+
+    def for_stream(self) -> WriteOptions:
+        """Return the options of a streaming write.  Raises: OptionError for those of a batch."""
+        for name in ("writeId", "writeBatch"):
+            if name in self.given:
+                raise OptionError(
+                    f"option {name!r} belongs to a batch save; a streaming query has an id and "
+                    "batches of its own"
+                )
+        return self
+
+
+def parse_write_options(raw: Mapping[str, str]) -> WriteOptions:
+    """Return what the options say.  Raises: OptionError."""
+    own = {key: text for key, text in raw.items() if key.lower() not in _SPARKS_OWN}
+    texts = by_name(own, _PARSERS)
+    if "uri" not in texts:
+        raise OptionError("option 'uri' is missing")
+    given = [name for name in DESTINATIONS if name in texts]
+    if len(given) > 1:
+        raise OptionError(f"only one of these can be: {', '.join(given)}")
+    if "routingKey" in texts and given and given[0] != "exchange":
+        raise OptionError(f"option 'routingKey': rows of option {given[0]!r} go by its name")
+    parsed: dict[str, object] = {}
+    for name, text in texts.items():
+        attribute, parse = _PARSERS[name]
+        try:
+            parsed[attribute] = parse(text)
+        except ValueError as error:
+            raise OptionError(f"option {name!r}: {error}") from None
+    options = WriteOptions(**parsed, given=tuple(texts))  # type: ignore[arg-type]  # the table below
+    check_password(options.uri, options.password_env)
+    return options
+
+
+def _cut(place: str) -> str:
+    """Return a text of at most 255 bytes; a longer one ends in a digest of its whole."""
+    if len(place) <= SHORT_STRING_BYTES_MAX:
+        return place
+    digest = hashlib.sha256(place.encode()).hexdigest()[:32]
+    return f"{place[: SHORT_STRING_BYTES_MAX - 33]}-{digest}"
+
+
+def _short(text: str) -> str:
+    """Return a name that may be empty."""
+    if len(text.encode()) > SHORT_STRING_BYTES_MAX:
+        raise ValueError(f"at most {SHORT_STRING_BYTES_MAX} bytes")
+    return text
+
+
+def _own_name(text: str) -> str:
+    """Return a name that the sink makes other names from."""
+    if not 0 < len(text.encode()) <= _OWN_NAME_BYTES_MAX:
+        raise ValueError(f"a name of 1 to {_OWN_NAME_BYTES_MAX} bytes")
+    return text
+
+
+def _unroutable(text: str) -> str:
+    """Return what becomes of messages that no queue takes."""
+    word, colon, exchange = text.partition(":")
+    word = word.strip().lower()
+    if word in {"fail", "drop"} and not colon:
+        return word
+    if f"{word}:" == _DEAD_LETTER and exchange:
+        return _DEAD_LETTER + _short(exchange)
+    raise ValueError(f"{text!r} is none of: fail, drop, dead-letter:<exchange>")
+
+
+#: Each option: the attribute of `WriteOptions` that it sets, and how its text is read.
+_PARSERS: Final[dict[str, tuple[str, Callable[[str], object]]]] = {
+    "uri": ("uri", values.uri),
+    "passwordEnv": ("password_env", values.variable),
+    "exchange": ("exchange", _short),
+    "routingKey": ("routing_key", _short),
+    "stream": ("stream", values.name),
+    "queue": ("queue", values.name),
+    "dedup": ("dedup", values.word(*DEDUP)),
+    "publisherName": ("publisher_name", _own_name),
+    "writeId": ("write_id", _own_name),
+    "writeBatch": ("write_batch", values.number(0, 2**31 - 1)),
+    "lowerBatch": ("lower_batch", values.word("fail", "drop")),
+    "resultFile": ("result_file", values.name),
+    "unroutable": ("unroutable", _unroutable),
+    "maxInFlight": ("max_in_flight", values.number(1, 1_000_000)),
+    "confirmTimeoutMs": ("confirm_timeout_ms", values.number(1, 2**31 - 1)),
+    "stagingExpiryMs": ("staging_expiry_ms", values.number(60_000, 2**31 - 1)),
+    "retryTimeoutMs": ("retry_timeout_ms", values.number(0, 2**31 - 1)),
+    "numRetries": ("num_retries", values.number(0, 1000)),
+}
+WRITE_OPTION_NAMES: Final = tuple(_PARSERS)

@@ -1,0 +1,251 @@
+"""Staged batches: queues that hold what tasks wrote until one commit shows all of it.
+
+A task publishes into a queue of its own that nobody consumes from; the driver's commit names all
+queues of the batch in one message, and the broker, having journalled that one decision, hands their
+messages on to where they belong.  A batch that was committed before is recognised by its sink's
+name, its destination and its number, and dropped; one below the sink's last is an error, unless
+`lowerBatch` says otherwise.  What is never committed expires.
+
+Invariant: a commit is asked for only while every queue holds as many messages as were confirmed
+into it, so that nothing that expired, or was purged, is missing in silence.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from leveret.client import BasicProperties, PublishFailed
+from leveret.client.blocking import Channel
+from leveret.errors import NotFound, PreconditionFailed, SoftError
+from leveret.spark.connection.connecting import INTERRUPTIONS, interrupted
+from leveret.spark.connection.retries import ask
+from leveret.spark.write.link import WriteError, close_link, open_link
+from leveret.spark.write.options import WriteOptions
+from leveret.spark.write.rows import STAGED_EXCHANGE, STAGED_ROUTING_KEY
+
+#: The routing key, on the default exchange, of the message that commits.
+COMMIT_KEY: Final = "amq.leveret.commit"
+
+#: What the broker says to one batch too many on its way (`RELEASES_PER_SINK_MAX`), and how long to
+#: wait for room.
+_BACKLOG: Final = "batches that are not released yet"
+_BACKLOG_SECONDS: Final = 0.2
+
+SINK_ARGUMENT: Final = "x-staging-sink"
+BATCH_ARGUMENT: Final = "x-staging-batch"
+DESTINATION_ARGUMENT: Final = "x-staging-destination"
+
+#: How the broker refuses a batch below the last one of its sink.
+_LOWER: Final = re.compile(r"batch \d+ is below (\d+), the last batch of sink")
+
+log = logging.getLogger("leveret.spark")
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What is written as one: batch `batch` of the sink of that name and destination."""
+
+    sink: str
+    batch: int
+    destination: str
+
+    @property
+    def title(self) -> str:
+        """The batch as logs and errors name it."""
+        return f"batch {self.batch} of sink {self.sink!r} to {self.destination!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A staging queue and how many messages are in it."""
+
+    queue: str
+    count: int
+
+
+class StagingQueue:
+    """A task's own queue, declared on its channel; each attempt at a task makes a new one.
+
+    It expires when nothing was published to it, and nobody asked for it, for long.
+    """
+
+    def __init__(self, channel: Channel, options: WriteOptions, job: Job, partition: int) -> None:
+        self.name = f"leveret.staging.{job.sink}.{job.batch}.{partition}.{secrets.token_hex(8)}"
+        self._channel = channel
+        arguments: dict[str, object] = {
+            "x-queue-type": "classic",
+            SINK_ARGUMENT: job.sink,
+            BATCH_ARGUMENT: job.batch,
+            DESTINATION_ARGUMENT: job.destination,
+            "x-expires": options.staging_expiry_ms,
+        }
+        channel.queue_declare(self.name, durable=True, arguments=arguments)
+
+    def staged(self, count: int) -> Staged:
+        """Check that all that was sent is there.  Raises: WriteError."""
+        staged = Staged(self.name, count)
+        check_staged(self._channel, [staged])
+        return staged
+
+
+def check_staged(channel: Channel, queues: Sequence[Staged]) -> bool:
+    """Check that queues hold what was staged, and have them expire later; False if all are empty.
+
+    They are where the broker knows the batch as committed: it drops what comes again.
+
+    Raises: WriteError.
+    """
+    counts = [_count(channel, staged) for staged in queues]
+    for staged, count in zip(queues, counts, strict=True):
+        if count != staged.count and any(counts):
+            raise WriteError(
+                f"the staging queue {staged.queue!r} holds {count} messages, not {staged.count}: "
+                "somebody took some away; nothing of the batch was published"
+            )
+    return any(counts)
+
+
+def check_dropped(channel: Channel, staged: Staged) -> None:
+    """Check that the broker drops what comes to an empty staging queue, as of a committed batch.
+
+    Raises: WriteError when the queue was emptied by somebody.
+    """
+    headers: dict[str, object] = {STAGED_EXCHANGE: "", STAGED_ROUTING_KEY: staged.queue}
+    properties = BasicProperties(headers=headers, delivery_mode=2)
+    channel.publish(b"", "", staged.queue, properties, mandatory=True)
+    if _count(channel, staged) > 0:
+        raise WriteError(
+            f"the staging queue {staged.queue!r} was emptied by somebody; nothing of the batch was "
+            "published"
+        )
+
+
+def _count(channel: Channel, staged: Staged) -> int:
+    """Return how many messages a staging queue holds.  Raises: WriteError."""
+    try:
+        return channel.queue_declare(staged.queue, passive=True).message_count
+    except NotFound as error:
+        raise WriteError(
+            f"the staging queue {staged.queue!r} is gone: it expired (option stagingExpiryMs), or "
+            "was deleted; nothing of the batch was published"
+        ) from error
+
+
+class _Backlog(Exception):
+    """The broker has too many batches of the sink that are committed and not handed on yet."""
+
+
+def commit(
+    options: WriteOptions,
+    job: Job,
+    staged: Sequence[Staged],
+    wait: Callable[[float], object] = time.sleep,
+) -> bool:
+    """Have the broker publish a batch, once and for all; tell whether it was committed before.
+
+    When it returns, the decision is on the broker's disk.  A commit whose answer did not come is
+    asked for again: the broker knows it if it was decided.  Where batches come faster than they are
+    handed on, it waits as long as for a confirm.
+
+    Raises: WriteError when the broker refuses, also a batch below the last one; Interrupted.
+    """
+    what = f"the commit of {job.title}"
+    until = time.monotonic() + options.confirm_timeout_ms / 1000
+    asked = _Asked()
+    while True:
+        try:
+            ask(options, what, lambda: _commit_once(options, job, staged, asked))
+            return asked.known
+        except _Backlog as error:
+            if time.monotonic() >= until:
+                raise WriteError(f"the broker refused {what}: {error}") from error
+            wait(_BACKLOG_SECONDS)
+
+
+class _Asked:
+    """Whether a commit went out whose answer did not come, and the batch was committed before."""
+
+    def __init__(self) -> None:
+        self.unanswered = False
+        self.known = False
+
+
+def _commit_once(options: WriteOptions, job: Job, staged: Sequence[Staged], asked: _Asked) -> None:
+    """Ask for the commit.  Raises: WriteError; Interrupted; _Backlog."""
+    command = {
+        "sink": job.sink,
+        "destination": job.destination,
+        "lower": options.lower_batch,
+        "batch": job.batch,
+        "queues": [one.queue for one in staged],
+        "unroutable": options.unroutable,
+    }
+    connection = open_link(options)
+    try:
+        channel = connection.channel()
+        channel.confirm_select()
+        if not asked.unanswered and not check_staged(channel, staged):
+            check_dropped(channel, staged[0])
+            asked.known = True
+        properties = BasicProperties(content_type="application/json", delivery_mode=2)
+        asked.unanswered = True
+        channel.publish(json.dumps(command).encode(), "", COMMIT_KEY, properties, mandatory=True)
+    except (PublishFailed, SoftError) as error:
+        asked.unanswered = False
+        if _BACKLOG in str(error):
+            raise _Backlog(str(error)) from error
+        if (lower := _LOWER.search(str(error))) is not None:
+            raise _set_back(options, job, int(lower[1])) from error
+        raise WriteError(f"the broker refused {job.title}: {error}") from error
+    except INTERRUPTIONS as error:
+        raise interrupted(error) from error
+    finally:
+        close_link(connection)
+
+
+def _set_back(options: WriteOptions, job: Job, last: int) -> WriteError:
+    """Return the error of a batch below the last one of its sink."""
+    if options.write_id is not None:
+        remedy = "set another writeId, or delete the sink"
+    else:
+        remedy = "start the query with a new checkpoint, or delete the sink"
+    return WriteError(
+        f"{job.title} is below the last one that was written, {last}: its checkpoint or its "
+        f"numbers were set back, and all batches up to {last} would be dropped. To begin anew "
+        f"{remedy} (leveret ctl delete_sink {job.sink}, or DELETE /api/sinks/<vhost>/<sink>); to "
+        "have such batches dropped set the option lowerBatch to drop"
+    )
+
+
+def discard(options: WriteOptions, queues: Sequence[str]) -> None:
+    """Delete staging queues as far as that can be done now; the others expire.
+
+    The broker keeps those of a batch that is committed after all.
+    """
+    if not queues:
+        return
+    try:
+        connection = open_link(options)
+        try:
+            for queue in queues:
+                _delete(connection.channel(), queue)
+        finally:
+            close_link(connection)
+    except Exception as error:  # noqa: BLE001  the write has failed already, of another reason
+        log.warning("%d staging queues are left to expire: %s", len(queues), error)
+
+
+def _delete(channel: Channel, queue: str) -> None:
+    """Delete a staging queue that is not committed."""
+    try:
+        channel.queue_delete(queue)
+        channel.close()
+    except PreconditionFailed as error:
+        log.info("staging queue %r stays: %s", queue, error)

@@ -1,0 +1,264 @@
+"""One Spark task of a sink: its rows to messages, each confirmed before the task says so.
+
+How a row is kept from being written twice (option `dedup`) is decided here, when the broker is
+known: `staged` where it can be, `rows` or a column of publishing ids on request, else nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import WriterCommitMessage
+
+from leveret.client import ReturnedMessage, Timestamp
+from leveret.client.blocking import Connection
+from leveret.limits import SPARK_WRITE_PIECE_RECORDS
+from leveret.spark.connection.connecting import is_leveret
+from leveret.spark.options.read import OptionError
+from leveret.spark.write.encoder import Encoder, Envelope
+from leveret.spark.write.link import Sender, WriteError, close_link, open_link
+from leveret.spark.write.options import WriteOptions
+from leveret.spark.write.rows import PUBLISHER, RowError
+from leveret.spark.write.schema import Layout
+from leveret.spark.write.staging import Job, Staged, StagingQueue
+
+#: What Spark tells its tasks (local properties).
+QUERY_ID: Final = "sql.streaming.queryId"
+BATCH_ID: Final = "streaming.sql.batchId"
+_SPECULATION: Final = "spark.speculation"
+
+#: Publishing ids are `batch << 32 | row`.
+_ROW_BITS: Final = 32
+
+#: Why a message went to the dead-letter exchange, as Leveret says it of a staged one.
+_UNROUTABLE: Final = "unroutable"
+
+
+class Written(WriterCommitMessage):
+    """What one task wrote: how many rows, and where they wait for the commit if they do.
+
+    Of the rows, `known` are those that the broker had taken before and dropped, and `unroutable`
+    those that no queue took; of staged rows both are known to the broker alone.
+    """
+
+    def __init__(
+        self, job: Job, rows: int, staged: Staged | None, known: int = 0, unroutable: int = 0
+    ) -> None:
+        self.job = job
+        self.rows = rows
+        self.staged = staged
+        self.known = known
+        self.unroutable = unroutable
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Which task this is."""
+
+    partition: int
+    query: str | None
+    batch: int | None
+
+    def job(self, destination: str) -> Job:
+        """Return the batch of a streaming query."""
+        if self.query is None or self.batch is None:
+            raise WriteError("Spark did not tell the task its query and batch")
+        return Job(self.query, self.batch, destination)
+
+
+def current_task() -> Task:
+    """Return the task of this process.  Raises: OptionError with speculative execution."""
+    context = TaskContext.get()
+    if context is None:
+        raise WriteError("a sink writes in the tasks of Spark, and nowhere else")
+    if context.getLocalProperty(_SPECULATION) == "true":
+        raise OptionError(
+            "spark.speculation: two tasks would write the same rows at once; turn it off for a "
+            "session that writes to a broker"
+        )
+    batch = context.getLocalProperty(BATCH_ID)
+    return Task(
+        context.partitionId(),
+        context.getLocalProperty(QUERY_ID),
+        None if batch is None else int(batch),
+    )
+
+
+# -- publishing ids --------------------------------------------------------------------------------
+
+
+class RowNumbers:
+    """Ids by the row's place: right where a repeated task has the same rows in the same order."""
+
+    def __init__(self, batch: int) -> None:
+        self._next = batch << _ROW_BITS
+        self._end = (batch + 1) << _ROW_BITS
+
+    def of(self, batch: pa.RecordBatch) -> Any:
+        """Return the ids of the next rows."""
+        first, self._next = self._next, self._next + batch.num_rows
+        if self._next > self._end:
+            raise WriteError(f"a task has more than {2**_ROW_BITS} rows: repartition")
+        return np.arange(first, self._next, dtype=np.int64)
+
+
+class ColumnNumbers:
+    """Ids by a column; they must grow, because the broker drops what does not."""
+
+    def __init__(self) -> None:
+        self._last = -1
+
+    def of(self, batch: pa.RecordBatch) -> Any:
+        """Return the ids of the next rows.  Raises: RowError."""
+        column = batch.column("publishing_id")
+        if column.null_count:
+            raise RowError("column 'publishing_id' is null")
+        ids = column.to_numpy().astype(np.int64)
+        before = np.concatenate(([self._last], ids[:-1]))
+        wrong = np.flatnonzero(ids <= before)
+        if wrong.size:
+            at = int(wrong[0])
+            raise RowError(
+                f"column 'publishing_id': {ids[at]} follows {before[at]}, and must be greater: the "
+                "broker would drop the row as one that it has taken already"
+            )
+        self._last = int(ids[-1])
+        return ids
+
+
+# -- the task --------------------------------------------------------------------------------------
+
+
+class TaskWriter:
+    """Publishes the rows of one task; made with its first rows."""
+
+    def __init__(self, options: WriteOptions, layout: Layout, job: Job, task: Task) -> None:
+        self._options = options
+        self._job = job
+        self._rows = 0
+        self._unroutable = 0
+        self._numbers: RowNumbers | ColumnNumbers | None = None
+        self._staging: StagingQueue | None = None
+        # A task waits for its rows for as long as they take, and beats for nobody meanwhile.
+        connection = open_link(options, beats=False)
+        try:
+            mode = chosen_mode(options, layout, connection)
+            publisher = self._publisher(mode, task)
+            self._publisher_name = publisher
+            self._sender = Sender(options, connection, publisher is not None, self._came_back)
+            if mode == "staged":
+                self._staging = StagingQueue(self._sender.channel, options, job, task.partition)
+        except BaseException:
+            close_link(connection)
+            raise
+        staging = None if self._staging is None else self._staging.name
+        # What comes back is counted, be it to be dropped.
+        envelope = Envelope(True, staging, publisher)
+        piece = min(SPARK_WRITE_PIECE_RECORDS, options.max_in_flight)
+        self._encoder = Encoder(layout, self._sender.frames, envelope, piece)
+
+    def _publisher(self, mode: str, task: Task) -> str | None:
+        """Return the name that rows are numbered under, and begin to number them."""
+        if mode == "rows":
+            self._numbers = RowNumbers(self._job.batch)
+            return f"{self._job.sink}-{task.partition}"
+        if mode == "publishing_id":
+            if task.partition != 0:
+                raise WriteError(
+                    "publishing ids grow within one publisher, so that one task must write all "
+                    "rows: use coalesce(1)"
+                )
+            self._numbers = ColumnNumbers()
+            return self._options.publisher_name
+        return None
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Send the rows of a batch.  Raises: WriteError; RowError; Interrupted."""
+        ids = None if self._numbers is None else self._numbers.of(batch)
+        for piece in self._encoder.encode(batch, ids):
+            self._sender.send(piece.frames, piece.count)
+        self._rows += batch.num_rows
+
+    def finish(self) -> Written:
+        """Return what was written, now that all of it is confirmed.  Raises: as `write`."""
+        self._sender.finish()
+        staged = None if self._staging is None else self._staging.staged(self._rows)
+        self._sender.close()
+        return Written(self._job, self._rows, staged, self._sender.known, self._unroutable)
+
+    def abandon(self) -> str | None:
+        """Let go of the connection; return the staging queue that is left."""
+        self._sender.close()
+        return None if self._staging is None else self._staging.name
+
+    def _came_back(self, message: ReturnedMessage) -> None:
+        """Deal with a message that no queue took.  Raises: WriteError."""
+        exchange = self._options.dead_letter_exchange
+        where = f"exchange {message.exchange!r} with routing key {message.routing_key!r}"
+        if self._staging is not None:
+            raise WriteError(f"the staging queue {self._staging.name!r} is gone")
+        if exchange is None and self._options.unroutable == "drop":
+            self._unroutable += 1
+            return
+        if exchange is None or message.exchange == exchange:
+            raise WriteError(
+                f"no queue takes what is published to {where} ({message.reply_text}); bind one, or "
+                "set the option unroutable to drop or to dead-letter:<exchange>"
+            )
+        self._unroutable += 1
+        properties = message.properties
+        properties.headers = _dead_letter_headers(message, self._publisher_name)
+        frames = self._sender.frames.publish(
+            exchange, message.routing_key, True, properties.encode(), message.body
+        )
+        self._sender.send(frames, 1)
+
+
+def _dead_letter_headers(message: ReturnedMessage, publisher: str | None) -> dict[str, object]:
+    """Return the headers of an unroutable message on its way to the dead-letter exchange.
+
+    They say where it comes from as brokers do; it died in no queue.
+    """
+    death: dict[str, object] = {
+        "count": 1,
+        "reason": _UNROUTABLE,
+        "queue": "",
+        "time": Timestamp(int(time.time())),
+        "exchange": message.exchange,
+        "routing-keys": [message.routing_key],
+    }
+    headers = dict(message.headers)
+    headers["x-death"] = [death]
+    for which in ("first", "last"):
+        for field in ("reason", "queue", "exchange"):
+            headers[f"x-{which}-death-{field}"] = death[field]
+    if publisher is not None:
+        # Its numbers are not the publisher's next ones for a queue that takes both.
+        headers[PUBLISHER] = f"{publisher}.unroutable"
+    return headers
+
+
+def chosen_mode(options: WriteOptions, layout: Layout, connection: Connection) -> str:
+    """Return how rows are kept from being written twice.  Raises: OptionError."""
+    mode = options.dedup
+    if layout.publishing_id:
+        mode = "publishing_id"
+    elif mode == "auto":
+        mode = "staged" if is_leveret(connection) or options.write_id is not None else "none"
+    if mode != "none" and not is_leveret(connection):
+        product = connection.server_properties.get("product", "this broker")
+        needed = {
+            "staged": "staged batches" if options.write_id is None else "the option writeId",
+            "rows": "dedup=rows",
+            "publishing_id": "the column 'publishing_id'",
+        }
+        raise OptionError(
+            f"{needed[mode]}: {product} does not recognise what was written before, Leveret does; "
+            "what is written here may be written twice after a failure (dedup=none)"
+        )
+    return mode

@@ -1,0 +1,153 @@
+"""The sinks as Spark sees them: a batch save and a streaming write, on Arrow batches.
+
+Spark makes a writer in a process of its own, sends it pickled to the tasks, and has another process
+commit or abort; nothing survives in a writer but what it was made with, and what tasks report
+travels in their commit messages (measured with 4.3.0).
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from leveret.spark.options.read import OptionError
+from leveret.spark.write.options import WriteOptions
+from leveret.spark.write.result import WriteResult, add_result
+from leveret.spark.write.schema import Layout, layout_of
+from leveret.spark.write.staging import Job, commit, discard
+from leveret.spark.write.task import Task, TaskWriter, Written, current_task
+
+log = logging.getLogger("leveret.spark")
+
+#: What Spark hands over: nothing for a task that did not finish.
+Messages = Sequence[WriterCommitMessage | None]
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """Saves a table: all of it or nothing, where the broker can."""
+
+    def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:
+        _refuse_overwrite(overwrite)
+        self._options = options.for_batch()
+        self._layout = layout_of(schema, options)
+        sink = options.write_id or f"save-{secrets.token_hex(8)}"
+        self._job = Job(sink, options.write_batch, options.place)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """Write the rows of one task.  Raises: WriteError; RowError; Interrupted; OptionError."""
+        return write_rows(self._options, self._layout, self._job, current_task(), iterator)
+
+    def commit(self, messages: Messages) -> None:
+        """Publish what was staged.  Raises: WriteError; Interrupted."""
+        commit_written(self._options, messages)
+
+    def abort(self, messages: Messages) -> None:
+        """Delete what was staged, as far as that is known."""
+        abort_written(self._options, messages)
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """Writes the batches of a streaming query, each once where the broker can."""
+
+    def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:
+        _refuse_overwrite(overwrite)
+        self._options = options.for_stream()
+        self._layout = layout_of(schema, options)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """Write the rows of one task.  Raises: WriteError; RowError; Interrupted; OptionError."""
+        task = current_task()
+        return write_rows(
+            self._options, self._layout, task.job(self._options.place), task, iterator
+        )
+
+    def commit(self, messages: Messages, batchId: int) -> None:  # noqa: N803
+        """Publish what was staged.  Raises: WriteError; Interrupted."""
+        commit_written(self._options, messages)
+
+    def abort(self, messages: Messages, batchId: int) -> None:  # noqa: N803
+        """Delete what was staged, as far as that is known."""
+        abort_written(self._options, messages)
+
+
+def _refuse_overwrite(overwrite: bool) -> None:
+    """Check that rows are added.  Raises: OptionError."""
+    if overwrite:
+        raise OptionError(
+            "a broker's messages cannot be overwritten: use mode('append'), or outputMode('append')"
+        )
+
+
+def write_rows(
+    options: WriteOptions,
+    layout: Layout,
+    job: Job,
+    task: Task,
+    batches: Iterator[pa.RecordBatch],
+) -> Written:
+    """Write the rows of one task; without rows nothing is asked of the broker.
+
+    Raises: WriteError; RowError; Interrupted; OptionError; what the broker answers.
+    """
+    writer: TaskWriter | None = None
+    try:
+        for batch in batches:
+            if batch.num_rows > 0:
+                if writer is None:
+                    writer = TaskWriter(options, layout, job, task)
+                writer.write(batch)
+        return Written(job, 0, None) if writer is None else writer.finish()
+    except BaseException:
+        if writer is not None and (queue := writer.abandon()) is not None:
+            discard(options, [queue])
+        raise
+
+
+def commit_written(options: WriteOptions, messages: Messages) -> WriteResult | None:
+    """Publish what tasks have staged, and tell what came of it; None where no task had rows.
+
+    Raises: WriteError; Interrupted.
+    """
+    written = [message for message in messages if isinstance(message, Written) and message.rows]
+    if not written:
+        log.info("no rows are written to %s", options.title)
+        return None
+    job = written[0].job
+    staged = [message.staged for message in written if message.staged is not None]
+    rows = sum(message.rows for message in written)
+    dropped = sum(message.known for message in written)
+    if staged and commit(options, job, staged):
+        dropped = rows
+    unroutable = sum(message.unroutable for message in written)
+    result = WriteResult(job.sink, job.destination, job.batch, rows, dropped, unroutable)
+    if dropped:
+        log.warning("%s: %d of %d rows were written before and dropped", job.title, dropped, rows)
+    if unroutable:
+        log.warning("%s: no queue took %d of %d rows", job.title, unroutable, rows)
+    log.info("%d rows of %d tasks are written to %s", rows, len(messages), options.title)
+    if options.result_file is not None:
+        try:
+            add_result(options.result_file, result)
+        except OSError as error:
+            # The rows are there: a batch that failed for this would be written again for nothing.
+            log.warning("the result of %s is not kept: %s", job.title, error)
+    return result
+
+
+def abort_written(options: WriteOptions, messages: Messages) -> None:
+    """Delete what tasks have staged.
+
+    Spark aborts after a failed commit too, which the broker may have decided nevertheless: it then
+    keeps these queues.
+    """
+    written = [message for message in messages if isinstance(message, Written)]
+    discard(options, [m.staged.queue for m in written if m.staged is not None])
