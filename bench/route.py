@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Final
 
 import leveret.spark
 from leveret.pipelines import route
-from leveret.pipelines.route import routed
-from leveret.pipelines.topology import Topology, read_topology
+from leveret.pipelines.route.job import routed
+from leveret.pipelines.route.topology import Topology, read_topology
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -22,7 +22,7 @@ from leveret.cli.demo.lines import (
 )
 from leveret.cli.demo.topology import WorkQueue, expected, work_queues
 from leveret.cli.exits import Failure
-from leveret.pipelines.report_result import Report, Traffic
+from leveret.pipelines.report.result import Report, Traffic
 from leveret.routing.topic import TopicTrie
 
 # -- lines -----------------------------------------------------------------------------------------

@@ -26,7 +26,6 @@ CIRCLES_LEFT = {
 FOLDERS_LEFT = {
     "leveret/cli": 25,
     "leveret/management/routes": 23,
-    "leveret/pipelines": 28,
     "leveret/session": 25,
 }
 

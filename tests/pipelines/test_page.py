@@ -8,11 +8,11 @@ from html.parser import HTMLParser
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leveret.pipelines.page import Markup, document, element
-from leveret.pipelines.page_parts import ROWS_SHOWN
-from leveret.pipelines.plots import BANDS_MAX, COLOURS, Bar, rounded_up
-from leveret.pipelines.report_page import report_page
-from leveret.pipelines.report_result import Report, Traffic
+from leveret.pipelines.pages.markup import Markup, document, element
+from leveret.pipelines.pages.parts import ROWS_SHOWN
+from leveret.pipelines.pages.plots import BANDS_MAX, COLOURS, Bar, rounded_up
+from leveret.pipelines.report.page import report_page
+from leveret.pipelines.report.result import Report, Traffic
 
 START = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
 HOSTILE = """</td><script src="https://example.org/x.js"></script><img onerror='x'>&amp;\x00\x1b"""

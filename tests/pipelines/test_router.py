@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from leveret.pipelines.matchers import Traffic
-from leveret.pipelines.router import (
+from leveret.pipelines.route.matchers import Traffic
+from leveret.pipelines.route.router import (
     INTERNAL,
     NO_BINDING,
     NO_EXCHANGE,
@@ -13,7 +13,7 @@ from leveret.pipelines.router import (
     Router,
     copies,
 )
-from leveret.pipelines.topology import TopologyError, read_topology
+from leveret.pipelines.route.topology import TopologyError, read_topology
 
 Rows = list[dict[str, object]]
 

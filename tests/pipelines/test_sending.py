@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from leveret.pipelines.refusals import JobError
-from leveret.pipelines.sending import (
+from leveret.pipelines.replay.sending import (
     Checkpoint,
     Destination,
     job_name,

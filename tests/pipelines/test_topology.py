@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from leveret.pipelines.topology import Binding, TopologyError, read_topology
+from leveret.pipelines.route.topology import Binding, TopologyError, read_topology
 
 Rows = list[dict[str, object]]
 

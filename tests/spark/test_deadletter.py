@@ -16,11 +16,11 @@ from brokers import Broker, unique
 from leveret.client import BasicProperties
 from leveret.client.blocking import Channel, connect
 from leveret.pipelines import archive, deadletter, republish
-from leveret.pipelines.choosing import Choice
-from leveret.pipelines.deadletter import _addressed
+from leveret.pipelines.deadletter.job import _addressed
 from leveret.pipelines.letters import letters
 from leveret.pipelines.refusals import JobError
-from leveret.pipelines.sending import Sent
+from leveret.pipelines.replay.choosing import Choice
+from leveret.pipelines.replay.sending import Sent
 from live_stream import LiveStream
 
 SCHEMA = (

@@ -14,9 +14,9 @@ from broker_process import BrokerProcess
 from brokers import need_own_broker
 from leveret.client import BasicProperties, blocking
 from leveret.pipelines import lifecycle
-from leveret.pipelines.lifecycle import EVENT_STREAM, read_events, summarize
-from leveret.pipelines.lifecycle_page import lifecycle_page
-from leveret.pipelines.lifecycle_result import Latency, Lifecycle
+from leveret.pipelines.lifecycle.job import EVENT_STREAM, read_events, summarize
+from leveret.pipelines.lifecycle.page import lifecycle_page
+from leveret.pipelines.lifecycle.result import Latency, Lifecycle
 
 Event = dict[str, object]
 

@@ -14,10 +14,10 @@ from brokers import Broker, unique
 from leveret.client import BasicProperties
 from leveret.client.blocking import connect
 from leveret.pipelines import Destination, archive, read_archive, replay
-from leveret.pipelines.choosing import Choice, header_choice, matching
 from leveret.pipelines.progress import Say
 from leveret.pipelines.refusals import JobError
-from leveret.pipelines.sending import pace
+from leveret.pipelines.replay.choosing import Choice, header_choice, matching
+from leveret.pipelines.replay.sending import pace
 from live_stream import LiveStream, Sent
 
 COUNT = 240

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from leveret.client import BasicProperties
 from leveret.pipelines import archive, report
-from leveret.pipelines.plots import BANDS_MAX
+from leveret.pipelines.pages.plots import BANDS_MAX
 from live_stream import LiveStream, Sent
 
 HOSTILE = "<script>alert(1)</script>"

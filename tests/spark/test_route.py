@@ -14,8 +14,8 @@ from brokers import Broker, need_own_broker, unique
 from http_api import Api
 from leveret.client.blocking import connect
 from leveret.pipelines import read_topology, route, routed
-from leveret.pipelines.matchers import header_text
 from leveret.pipelines.refusals import JobError
+from leveret.pipelines.route.matchers import header_text
 from live_stream import LiveStream
 from random_topology import RandomTopology, Sample
 

@@ -9,18 +9,18 @@ parses arguments or prints.
 from __future__ import annotations
 
 from leveret.pipelines.archive import ArchiveResult, archive, start_archive
-from leveret.pipelines.deadletter import deadletter, republish
-from leveret.pipelines.deadletter_result import DeadLetters
-from leveret.pipelines.lifecycle import lifecycle, lives
-from leveret.pipelines.lifecycle_result import Lifecycle
-from leveret.pipelines.replay import replay
-from leveret.pipelines.report import report, traffic
-from leveret.pipelines.report_result import Report, Traffic
-from leveret.pipelines.route import route, routed
-from leveret.pipelines.route_result import Routes
-from leveret.pipelines.sending import Destination, Sent
+from leveret.pipelines.deadletter.job import deadletter, republish
+from leveret.pipelines.deadletter.result import DeadLetters
+from leveret.pipelines.lifecycle.job import lifecycle, lives
+from leveret.pipelines.lifecycle.result import Lifecycle
+from leveret.pipelines.replay.job import replay
+from leveret.pipelines.replay.sending import Destination, Sent
+from leveret.pipelines.report.job import report, traffic
+from leveret.pipelines.report.result import Report, Traffic
+from leveret.pipelines.route.job import route, routed
+from leveret.pipelines.route.result import Routes
+from leveret.pipelines.route.topology import Topology, read_topology
 from leveret.pipelines.source import read_archive
-from leveret.pipelines.topology import Topology, read_topology
 
 __all__ = [
     "ArchiveResult",

@@ -16,7 +16,7 @@ from leveret.cli.demo.lines import Line
 from leveret.cli.demo.topology import EXCHANGE, STREAM
 
 if TYPE_CHECKING:
-    from leveret.pipelines.report_result import Report
+    from leveret.pipelines.report.result import Report
 
 #: The whole run takes seconds, so a window is one.
 _WINDOW: Final = "1 second"
@@ -48,7 +48,7 @@ def run_spark(uri: str, directory: Path) -> Lake:
     `spark.log`.
     """
     from leveret.pipelines.archive import archive
-    from leveret.pipelines.report import report
+    from leveret.pipelines.report.job import report
     from leveret.pipelines.source import read_archive
     from leveret.spark.session import session
 

@@ -68,7 +68,7 @@ def replay(
     with running.session("replay", master) as spark:
         from leveret.pipelines import Destination
         from leveret.pipelines import replay as run
-        from leveret.pipelines.choosing import header_choice
+        from leveret.pipelines.replay.choosing import header_choice
 
         sent = run(
             spark,

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from leveret.pipelines.topology import Binding, Exchange, TopologyError
+from leveret.pipelines.route.topology import Binding, Exchange, TopologyError
 from leveret.routing.headers import HeadersMatcher
 from leveret.routing.murmur import partition_of
 from leveret.routing.ring import HashRing, ring_hash

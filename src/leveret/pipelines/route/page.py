@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from leveret.pipelines.page import Markup
-from leveret.pipelines.page_parts import (
+from leveret.pipelines.pages.markup import Markup
+from leveret.pipelines.pages.parts import (
     ROWS_SHOWN,
     bytes_text,
     cut_note,
@@ -15,9 +15,9 @@ from leveret.pipelines.page_parts import (
     table,
     totals,
 )
-from leveret.pipelines.plots import LENGTHS_MAX, lengths
-from leveret.pipelines.route_result import Routes
-from leveret.pipelines.topology import Binding
+from leveret.pipelines.pages.plots import LENGTHS_MAX, lengths
+from leveret.pipelines.route.result import Routes
+from leveret.pipelines.route.topology import Binding
 
 
 def route_page(routes: Routes) -> str:

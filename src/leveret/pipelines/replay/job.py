@@ -13,10 +13,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from leveret.pipelines.choosing import Choice, chosen
 from leveret.pipelines.progress import Say
 from leveret.pipelines.refusals import JobError, moment
-from leveret.pipelines.sending import (
+from leveret.pipelines.replay.choosing import Choice, chosen
+from leveret.pipelines.replay.sending import (
     STEP_RECORDS,
     Destination,
     Part,
@@ -29,7 +29,7 @@ from leveret.pipelines.source import STREAM_COLUMN, read_archive, stream_options
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from leveret.pipelines.parts import Choose
+    from leveret.pipelines.replay.parts import Choose
 
 
 def replay(
@@ -99,7 +99,7 @@ def source_parts(
     until: datetime | None = None,
 ) -> list[Part]:
     """Return the parts of a source; the times are a stream's, where the broker finds them."""
-    from leveret.pipelines.parts import stream_parts, table_parts
+    from leveret.pipelines.replay.parts import stream_parts, table_parts
 
     if source.options is None:
         return table_parts(source.table(spark), choose)

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Final
 
 from leveret.pipelines.progress import Say, stages
 from leveret.pipelines.refusals import JobError, at_least
-from leveret.pipelines.route_result import BindingLoad, Moved, QueueLoad, Routes, Unroutable
+from leveret.pipelines.route.result import BindingLoad, Moved, QueueLoad, Routes, Unroutable
+from leveret.pipelines.route.topology import Topology, read_topology
 from leveret.pipelines.source import messages
-from leveret.pipelines.topology import Topology, read_topology
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
-    from leveret.pipelines.route_columns import Plan
+    from leveret.pipelines.route.columns import Plan
 
 #: Keys that come back by name: those with the most messages.
 KEYS_MAX: Final = 1000
@@ -62,7 +62,7 @@ def route(
 
     Raises: JobError for what makes no sense, a file with its place; what Spark raises.
     """
-    from leveret.pipelines.route_columns import make_plan
+    from leveret.pipelines.route.columns import make_plan
 
     at_least("hot_times", hot_times, 1)
     topology = read_topology(definitions, vhost)
@@ -88,8 +88,8 @@ def route(
     with stages(spark, progress, f"routing {source}"):
         found = _count(rows, plan, source, hot_times)
     if html_path is not None:
-        from leveret.pipelines.page_parts import write_page
-        from leveret.pipelines.route_page import route_page
+        from leveret.pipelines.pages.parts import write_page
+        from leveret.pipelines.route.page import route_page
 
         write_page(html_path, route_page(found))
     return found
@@ -104,7 +104,7 @@ def routed(rows: DataFrame, topology: Topology) -> DataFrame:
     """
     from pyspark.sql import functions as f
 
-    from leveret.pipelines.route_columns import LOOKED_AT, make_plan, names_column, with_seen
+    from leveret.pipelines.route.columns import LOOKED_AT, make_plan, names_column, with_seen
 
     plan = make_plan(topology)
     bound = with_seen(rows, plan.seen)
@@ -120,7 +120,7 @@ def _count(rows: DataFrame, plan: Plan, source: str, hot_times: int) -> Routes:
     """Route the distinct keys and count what goes where."""
     from pyspark.sql import functions as f
 
-    from leveret.pipelines.route_columns import LOOKED_AT, outcome_column, with_seen
+    from leveret.pipelines.route.columns import LOOKED_AT, outcome_column, with_seen
 
     keys = (
         with_seen(rows, plan.seen)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from leveret.pipelines.topology import Binding
+from leveret.pipelines.route.topology import Binding
 
 
 @dataclass(frozen=True, slots=True)

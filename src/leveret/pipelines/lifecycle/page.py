@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from leveret.pipelines.lifecycle_result import STAGES, Lifecycle, QueueLife
-from leveret.pipelines.page import Markup
-from leveret.pipelines.page_parts import (
+from leveret.pipelines.lifecycle.result import STAGES, Lifecycle, QueueLife
+from leveret.pipelines.pages.markup import Markup
+from leveret.pipelines.pages.parts import (
     ROWS_SHOWN,
     cut_note,
     heading,
@@ -17,7 +17,7 @@ from leveret.pipelines.page_parts import (
     table,
     totals,
 )
-from leveret.pipelines.plots import lengths
+from leveret.pipelines.pages.plots import lengths
 
 _ENDS: Final = (
     "vhost", "queue", "#messages", "#acked", "#dead-lettered", "#expired", "#dropped", "#cleared",

@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from leveret.pipelines.lifecycle_result import STAGES, Latency, Lifecycle, QueueLife, Stuck
+from leveret.pipelines.lifecycle.result import STAGES, Latency, Lifecycle, QueueLife, Stuck
 from leveret.pipelines.progress import Say, stages
 from leveret.pipelines.refusals import span_seconds
 from leveret.pipelines.source import messages
@@ -71,8 +71,8 @@ def lifecycle(
     with stages(spark, progress, f"reading {source}"):
         found = summarize(read_events(rows), source, seconds)
     if html_path is not None:
-        from leveret.pipelines.lifecycle_page import lifecycle_page
-        from leveret.pipelines.page_parts import write_page
+        from leveret.pipelines.lifecycle.page import lifecycle_page
+        from leveret.pipelines.pages.parts import write_page
 
         write_page(html_path, lifecycle_page(found, stuck_after))
     return found

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from leveret.pipelines.matchers import Traffic
-from leveret.pipelines.router import Outcome, Router
-from leveret.pipelines.topology import Topology
+from leveret.pipelines.route.matchers import Traffic
+from leveret.pipelines.route.router import Outcome, Router
+from leveret.pipelines.route.topology import Topology
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -16,8 +16,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from leveret.pipelines.choosing import Choice, in_time
-from leveret.pipelines.deadletter_result import DeadLetters, Group, Letter
+from leveret.pipelines.deadletter.result import DeadLetters, Group, Letter
 from leveret.pipelines.letters import (
     BODY_BYTES_SHOWN,
     ERROR_HEADERS,
@@ -27,11 +26,12 @@ from leveret.pipelines.letters import (
     error_kind,
     letters,
 )
-from leveret.pipelines.plots import BANDS_MAX, Bar, bar_width
+from leveret.pipelines.pages.plots import BANDS_MAX, Bar, bar_width
 from leveret.pipelines.progress import Say, stages
 from leveret.pipelines.refusals import JobError, moment, only_one, span_seconds
-from leveret.pipelines.replay import find_source, place_of, source_parts
-from leveret.pipelines.sending import STEP_RECORDS, Destination, Sent, job_name, send
+from leveret.pipelines.replay.choosing import Choice, in_time
+from leveret.pipelines.replay.job import find_source, place_of, source_parts
+from leveret.pipelines.replay.sending import STEP_RECORDS, Destination, Sent, job_name, send
 from leveret.pipelines.source import messages
 
 if TYPE_CHECKING:
@@ -91,8 +91,8 @@ def deadletter(
     with stages(spark, progress, f"dead letters of {source}"):
         found = _summarize(rows, source, choice, seconds, error_headers, error_path)
     if html_path is not None:
-        from leveret.pipelines.deadletter_page import deadletter_page
-        from leveret.pipelines.page_parts import write_page
+        from leveret.pipelines.deadletter.page import deadletter_page
+        from leveret.pipelines.pages.parts import write_page
 
         write_page(html_path, deadletter_page(found))
     return found

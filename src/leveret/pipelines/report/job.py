@@ -14,9 +14,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from leveret.pipelines.plots import BANDS_MAX, Bar, bar_width
+from leveret.pipelines.pages.plots import BANDS_MAX, Bar, bar_width
 from leveret.pipelines.refusals import span_seconds
-from leveret.pipelines.report_result import Report, Traffic
+from leveret.pipelines.report.result import Report, Traffic
 from leveret.pipelines.source import messages
 
 if TYPE_CHECKING:
@@ -61,8 +61,8 @@ def report(
     )
     found = summarize(rows, source, seconds)
     if html_path is not None:
-        from leveret.pipelines.page_parts import write_page
-        from leveret.pipelines.report_page import report_page
+        from leveret.pipelines.pages.parts import write_page
+        from leveret.pipelines.report.page import report_page
 
         write_page(html_path, report_page(found))
     return found

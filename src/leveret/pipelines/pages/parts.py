@@ -1,7 +1,7 @@
 """What the pages of the jobs are made of: style, totals, tables and words for numbers.
 
 A page is one file for a person: it loads nothing, its plots are SVG in it (`plots`), and whatever
-came from messages is escaped where it becomes an element (`page`).
+came from messages is escaped where it becomes an element (`markup`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from leveret.pipelines.page import Attribute, Markup, document, element
+from leveret.pipelines.pages.markup import Attribute, Markup, document, element
 
 #: Rows of a table on a page; a browser is slow with more.
 ROWS_SHOWN: Final = 2000

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from leveret.pipelines.page import Markup
-from leveret.pipelines.page_parts import (
+from leveret.pipelines.pages.markup import Markup
+from leveret.pipelines.pages.parts import (
     ROWS_SHOWN,
     bytes_text,
     cut_note,
@@ -17,8 +17,8 @@ from leveret.pipelines.page_parts import (
     table,
     totals,
 )
-from leveret.pipelines.plots import stacks
-from leveret.pipelines.report_result import Report, Traffic
+from leveret.pipelines.pages.plots import stacks
+from leveret.pipelines.report.result import Report, Traffic
 
 
 def report_page(report: Report) -> str:

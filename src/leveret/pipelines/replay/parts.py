@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-from leveret.pipelines.sending import Part
+from leveret.pipelines.replay.sending import Part
 from leveret.pipelines.source import STREAM_COLUMN, read_stream
 
 if TYPE_CHECKING:

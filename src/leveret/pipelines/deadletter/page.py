@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from leveret.pipelines.deadletter_result import DeadLetters, Letter
-from leveret.pipelines.page import Markup
-from leveret.pipelines.page_parts import (
+from leveret.pipelines.deadletter.result import DeadLetters, Letter
+from leveret.pipelines.pages.markup import Markup
+from leveret.pipelines.pages.parts import (
     bytes_text,
     cut_note,
     heading,
@@ -15,7 +15,7 @@ from leveret.pipelines.page_parts import (
     table,
     totals,
 )
-from leveret.pipelines.plots import stacks
+from leveret.pipelines.pages.plots import stacks
 
 
 def deadletter_page(found: DeadLetters) -> str:

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from leveret.errors import AmqpError, PreconditionFailed
-from leveret.pipelines.matchers import Matcher, Traffic, make_matcher
-from leveret.pipelines.topology import Topology, TopologyError
+from leveret.pipelines.route.matchers import Matcher, Traffic, make_matcher
+from leveret.pipelines.route.topology import Topology, TopologyError
 from leveret.routing.keys import check_strict_routing_key
 
 #: Why a message goes nowhere; `""` where it goes somewhere.

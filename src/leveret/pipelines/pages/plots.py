@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from leveret.pipelines.page import Attribute, Markup, element
-from leveret.pipelines.page_parts import moment_text
+from leveret.pipelines.pages.markup import Attribute, Markup, element
+from leveret.pipelines.pages.parts import moment_text
 
 #: One colour a key, told apart also by the colour-blind (Okabe and Ito); the last is for the rest.
 COLOURS: Final = (

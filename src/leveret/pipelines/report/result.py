@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from leveret.pipelines.plots import Bar
+from leveret.pipelines.pages.plots import Bar
 
 
 @dataclass(frozen=True, slots=True)

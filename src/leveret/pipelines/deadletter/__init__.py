@@ -1,0 +1,1 @@
+"""Dead letters: why messages died, and some of them published again."""

@@ -1,0 +1,1 @@
+"""The life of messages, from the broker's events."""

@@ -1,0 +1,1 @@
+"""What the jobs' HTML pages are made of."""

@@ -1,0 +1,1 @@
+"""Traffic by exchange, routing key and window of time."""

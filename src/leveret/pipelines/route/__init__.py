@@ -1,0 +1,1 @@
+"""What a topology would do with traffic."""
