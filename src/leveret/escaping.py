@@ -3,8 +3,8 @@
 Names, routing keys, error texts and bodies come from whoever could send them, and hold what they
 like.  As they are, a line feed in one forges a line of a log, and an escape sequence moves the
 cursor of who lists the queues.  So they are escaped where text leaves: by the renderer of the log
-(`server/log.py`) and by what the commands print with (`cli/output.py`), and nowhere before, so that
-all between knows the text itself.
+(`server/log.py`) and by what the commands print with (`cli/printing/output.py`), and nowhere
+before, so that all between knows the text itself.
 
 Escaped are the controls of ASCII and of Latin-1, what turns or hides the text after it
 (bidirectional marks, characters without width), separators of lines and paragraphs, and lone halves

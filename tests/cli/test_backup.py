@@ -26,8 +26,8 @@ from data_dirs import (
     started,
     take_all,
 )
-from leveret.cli.backup_files import FOLDERS
-from leveret.cli.backup_hold import Hold
+from leveret.cli.backup.files import FOLDERS
+from leveret.cli.backup.hold import Hold
 from leveret.client.blocking import connect
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Final
 import typer
 
 from leveret.cli import exits, options
-from leveret.cli.messages import Format, printing
+from leveret.cli.printing.messages import Format, printing
 
 #: Places in a stream that have a name.
 _PLACES: Final = ("first", "last", "next")

@@ -10,7 +10,8 @@ from typing import Annotated, Final
 
 import typer
 
-from leveret.cli import options, output
+from leveret.cli import options
+from leveret.cli.printing import output
 
 #: Arguments of queues that other parts or brokers know, beside those of `broker.arguments`.
 _KNOWN_TO_OTHERS: Final = (

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from leveret.cli import exits, options
-from leveret.cli.messages import Format, printing
+from leveret.cli.printing.messages import Format, printing
 
 
 def get(

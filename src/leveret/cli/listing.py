@@ -84,7 +84,7 @@ def _list(
 ) -> None:
     """Ask for a listing and print it.  Raises: Failure."""
     from leveret.cli.management_client import get_json
-    from leveret.cli.rows import print_rows
+    from leveret.cli.printing.rows import print_rows
 
     where = f"/{quote(vhost, safe='')}" if vhost else ""
     found = get_json(find_socket(*context.obj), f"/api/{what}{where}")

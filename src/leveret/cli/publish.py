@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO, Final
 
 import typer
 
-from leveret.cli import exits, options, output
+from leveret.cli import exits, options
+from leveret.cli.printing import output
 from leveret.limits import CLIENT_MESSAGE_BYTES_MAX
 
 if TYPE_CHECKING:

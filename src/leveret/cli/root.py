@@ -21,8 +21,9 @@ import typer
 import typer.main
 from typer.core import TyperCommand, TyperGroup
 
-from leveret.cli import exits, output
-from leveret.cli.pipe import leave_broken_pipe
+from leveret.cli import exits
+from leveret.cli.printing import output
+from leveret.cli.printing.pipe import leave_broken_pipe
 from leveret.cli.suggesting import SafeGroup
 from leveret.escaping import escaped
 
@@ -35,9 +36,9 @@ COMMANDS: Final = {
     "get": "leveret.cli.get",
     "list": "leveret.cli.listing",
     "ctl": "leveret.cli.ctl",
-    "backup": "leveret.cli.backup",
-    "restore": "leveret.cli.restore",
-    "store": "leveret.cli.store",
+    "backup": "leveret.cli.backup.backup",
+    "restore": "leveret.cli.backup.restore",
+    "store": "leveret.cli.store.store",
     "perf": "leveret.cli.perf",
     "pipeline": "leveret.cli.pipeline.group",
     "demo": "leveret.cli.demo",

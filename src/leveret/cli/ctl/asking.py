@@ -50,7 +50,7 @@ class Target:
         self, form: Literal["table", "json", "tsv"], columns: Sequence[str], *path: str
     ) -> None:
         """Print a listing.  Raises: Failure."""
-        from leveret.cli.rows import print_rows
+        from leveret.cli.printing.rows import print_rows
 
         found = self.ask("GET", *path)
         if not isinstance(found, list):

@@ -8,9 +8,9 @@ from typing import Annotated, Final
 
 import typer
 
-from leveret.cli import output
 from leveret.cli.ctl.asking import json_of, target
 from leveret.cli.options import read_file, write_file
+from leveret.cli.printing import output
 
 #: The largest file that is sent: what the API takes (`management.bodies`, slow to import).
 _FILE_BYTES_MAX: Final = 20 * 1024 * 1024

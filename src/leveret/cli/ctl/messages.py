@@ -6,10 +6,11 @@ from typing import Annotated, Final
 
 import typer
 
-from leveret.cli import exits, output
+from leveret.cli import exits
 from leveret.cli.ctl.asking import Format, Vhost, json_of, target
 from leveret.cli.options import TIME_FORM, read_time
-from leveret.cli.rows import with_times
+from leveret.cli.printing import output
+from leveret.cli.printing.rows import with_times
 
 Queue = Annotated[str, typer.Argument(metavar="QUEUE")]
 

@@ -6,8 +6,8 @@ from typing import Annotated, Final
 
 import typer
 
-from leveret.cli import output
 from leveret.cli.ctl.asking import Format, Vhost, json_of, target
+from leveret.cli.printing import output
 
 Name = Annotated[str, typer.Argument(metavar="NAME")]
 Pattern = Annotated[str, typer.Argument(help="A regular expression for names.")]

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 import typer
 
-from leveret.cli import exits, options, output
+from leveret.cli import exits, options
 from leveret.cli.perf import flags
+from leveret.cli.printing import output
 from leveret.limits import CLIENT_MESSAGE_BYTES_MAX, SHORT_STRING_BYTES_MAX
 
 if TYPE_CHECKING:

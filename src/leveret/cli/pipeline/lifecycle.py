@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
-from leveret.cli import options, output
+from leveret.cli import options
 from leveret.cli.pipeline import running
+from leveret.cli.printing import output
 
 
 def lifecycle(

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from leveret.cli import exits, output
+from leveret.cli import exits
+from leveret.cli.printing import output
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

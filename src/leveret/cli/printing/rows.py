@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Literal
 
-from leveret.cli import exits, output
+from leveret.cli import exits
+from leveret.cli.printing import output
 from leveret.escaping import escaped
 
 Row = Mapping[str, object]

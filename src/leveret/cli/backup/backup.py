@@ -25,11 +25,12 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
 from leveret import __version__
-from leveret.cli import exits, output
-from leveret.cli.backup_files import FOLDERS, Copier, Manifest, make_folders, sync_folders
-from leveret.cli.backup_hold import Hold, NoBroker
+from leveret.cli import exits
+from leveret.cli.backup.files import FOLDERS, Copier, Manifest, make_folders, sync_folders
+from leveret.cli.backup.hold import Hold, NoBroker
 from leveret.cli.options import need_empty
 from leveret.cli.place import Config, DataDir, read_settings
+from leveret.cli.printing import output
 from leveret.store.disk import DiskLocked, ReadDisk, StorageFailure
 from leveret.store.format import FORMAT_PATH, look_at_format
 from leveret.store.journal.files import journal_number

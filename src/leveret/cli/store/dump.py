@@ -6,7 +6,8 @@ import base64
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from leveret.cli import exits, output
+from leveret.cli import exits
+from leveret.cli.printing import output
 from leveret.errors import AmqpError
 from leveret.management.fields import plain
 from leveret.store.disk import Disk

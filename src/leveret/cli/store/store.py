@@ -10,9 +10,10 @@ from typing import Annotated
 
 import typer
 
-from leveret.cli import exits, output
+from leveret.cli import exits
 from leveret.cli.options import need_empty
 from leveret.cli.place import Config, DataDir, PlaceGroup, read_settings
+from leveret.cli.printing import output
 
 Directory = Annotated[
     Path | None,
@@ -38,8 +39,8 @@ def check(
 
     It ends with 0 when all is whole, 1 when damage was found, 2 when there is no store to read.
     """
-    from leveret.cli.store_report import as_object, print_object, print_report
-    from leveret.cli.store_work import held, open_store, read_uuid, readable, run_survey
+    from leveret.cli.store.report import as_object, print_object, print_report
+    from leveret.cli.store.work import held, open_store, read_uuid, readable, run_survey
     from leveret.store.survey.survey import Survey
 
     directory = directory or _directory(context)
@@ -66,8 +67,8 @@ def salvage(
 
     It ends with 0 when nothing was lost, 1 when something was, 2 when there is nothing to read.
     """
-    from leveret.cli.store_report import as_object, print_lost, print_object
-    from leveret.cli.store_work import open_store, read_uuid, readable, run_survey, write_new
+    from leveret.cli.store.report import as_object, print_lost, print_object
+    from leveret.cli.store.work import open_store, read_uuid, readable, run_survey, write_new
     from leveret.store.survey.salvage import Salvage
     from leveret.store.survey.survey import Survey
 
@@ -109,8 +110,8 @@ def dump(
     uuid: Uuid = "",
 ) -> int:
     """Print every record as a line of JSON: snapshots, journal, chunks, or some of them."""
-    from leveret.cli.store_dump import print_dump
-    from leveret.cli.store_work import open_store, read_uuid, readable
+    from leveret.cli.store.dump import print_dump
+    from leveret.cli.store.work import open_store, read_uuid, readable
 
     directory = directory or _directory(context)
     everything = not (journal or state or segments)

@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from leveret.cli import exits, output
-from leveret.cli.backup import failing, progress
-from leveret.cli.backup_files import (
+from leveret.cli import exits
+from leveret.cli.backup.backup import failing, progress
+from leveret.cli.backup.files import (
     FOLDERS,
     Copied,
     Copier,
@@ -21,6 +21,7 @@ from leveret.cli.backup_files import (
 )
 from leveret.cli.options import need_empty
 from leveret.cli.place import Config, DataDir, read_settings
+from leveret.cli.printing import output
 from leveret.store.disk import RealDisk
 from leveret.store.format import FORMAT_PATH
 from leveret.store.recovery.recovery import LOCK_PATH

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from leveret.cli import output
-from leveret.cli.rows import print_rows
+from leveret.cli.printing import output
+from leveret.cli.printing.rows import print_rows
 from leveret.store.damage import Damage
 from leveret.store.survey.holdings import Holding
 from leveret.store.survey.survey import Survey

@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from leveret.cli.pipe import OutputPipe, leave_broken_pipe
+from leveret.cli.printing.pipe import OutputPipe, leave_broken_pipe
 from leveret.client.message import Message
 from leveret.escaping import escaped, escaped_json
 from leveret.management.fields import plain

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from leveret.cli import exits
-from leveret.cli.backup_hold import Hold, NoBroker
+from leveret.cli.backup.hold import Hold, NoBroker
 from leveret.config import MANAGEMENT_SOCKET
 from leveret.store.disk import DiskLocked, ReadDisk, RealDisk, StorageFailure
 from leveret.store.recovery.recovery import LOCK_PATH

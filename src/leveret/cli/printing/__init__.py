@@ -1,0 +1,1 @@
+"""What commands print: text, rows and messages, for people and for programs."""

@@ -1,0 +1,1 @@
+"""Data directories without their broker: `leveret store`."""
