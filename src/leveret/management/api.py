@@ -28,29 +28,11 @@ from leveret.management.gate import CHALLENGE, VISIT, Gate, TurnedAway, Unauthor
 from leveret.management.http_connection import HttpConnection
 from leveret.management.http_log import Log, make_logger
 from leveret.management.operator import Operator
-from leveret.management.routes import (
-    backup,
-    bindings,
-    connections,
-    definitions,
-    delayed,
-    exchanges,
-    nodes,
-    overview,
-    parameters,
-    permissions,
-    policies,
-    publishers,
-    queue_actions,
-    queues,
-    sinks,
-    stream_chunks,
-    stream_consumers,
-    streams,
-    super_streams,
-    users,
-    vhosts,
-)
+from leveret.management.routes import vhosts
+from leveret.management.routes.exchanges import bindings, delayed, exchanges
+from leveret.management.routes.node import backup, connections, nodes, overview
+from leveret.management.routes.queues import actions, publishers, queues, sinks
+from leveret.management.routes.settings import definitions, parameters, policies
 from leveret.management.routes.shared import (
     BROKER,
     CHUNKS,
@@ -59,6 +41,10 @@ from leveret.management.routes.shared import (
     error_response,
     json_response,
 )
+from leveret.management.routes.streams import chunks as stream_chunks
+from leveret.management.routes.streams import consumers as stream_consumers
+from leveret.management.routes.streams import streams, super_streams
+from leveret.management.routes.users import permissions, users
 from leveret.management.steps import Steps
 
 if TYPE_CHECKING:
@@ -78,7 +64,7 @@ MODULES = (
     overview,
     nodes,
     queues,
-    queue_actions,
+    actions,
     exchanges,
     bindings,
     connections,

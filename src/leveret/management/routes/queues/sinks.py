@@ -26,7 +26,8 @@ from leveret.management.gate import (
     may_change,
     may_configure,
 )
-from leveret.management.routes.owners import (
+from leveret.management.routes.shared import BROKER, OPERATOR, Row, found_vhost, stream_rows
+from leveret.management.routes.users.owners import (
     OFFERS,
     TAKES,
     answer,
@@ -34,7 +35,6 @@ from leveret.management.routes.owners import (
     owner_row,
     wanted_owner,
 )
-from leveret.management.routes.shared import BROKER, OPERATOR, Row, found_vhost, stream_rows
 from leveret.names import Name
 
 

@@ -39,7 +39,7 @@ from leveret.limits import (
 )
 from leveret.management.chunk_source import ChunkSource
 from leveret.management.routes.shared import CHUNKS, number_of_query
-from leveret.management.routes.streams import found_stream
+from leveret.management.routes.streams.streams import found_stream
 from leveret.store.segments.segments import ChunkRef, check_chunk_head
 
 CONTENT_TYPE: Final = "application/vnd.leveret.chunks"

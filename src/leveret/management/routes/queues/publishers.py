@@ -18,14 +18,6 @@ from leveret.broker.queue.publishers import GIVE_PUBLISHER, Publisher
 from leveret.broker.queue.queue import Queue
 from leveret.errors import NotFound
 from leveret.management.gate import asking_owner, is_administrator, may_change, may_see
-from leveret.management.routes.owners import (
-    OFFERS,
-    TAKES,
-    answer,
-    judge,
-    owner_row,
-    wanted_owner,
-)
 from leveret.management.routes.shared import (
     BROKER,
     OPERATOR,
@@ -33,6 +25,14 @@ from leveret.management.routes.shared import (
     found_vhost,
     name_of,
     stream_rows,
+)
+from leveret.management.routes.users.owners import (
+    OFFERS,
+    TAKES,
+    answer,
+    judge,
+    owner_row,
+    wanted_owner,
 )
 
 

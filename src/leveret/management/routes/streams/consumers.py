@@ -17,7 +17,14 @@ from leveret.broker.stream.stream import Stream
 from leveret.errors import NotFound, PreconditionFailed
 from leveret.management.bodies import object_of
 from leveret.management.gate import asking_owner, may_change
-from leveret.management.routes.owners import (
+from leveret.management.routes.shared import (
+    OPERATOR,
+    Row,
+    json_response,
+    stream_rows,
+)
+from leveret.management.routes.streams.streams import found_stream
+from leveret.management.routes.users.owners import (
     OFFERS,
     TAKES,
     answer,
@@ -25,13 +32,6 @@ from leveret.management.routes.owners import (
     owner_row,
     wanted_owner,
 )
-from leveret.management.routes.shared import (
-    OPERATOR,
-    Row,
-    json_response,
-    stream_rows,
-)
-from leveret.management.routes.streams import found_stream
 
 #: No stream comes so far; a number of JSON may be of any size.
 _OFFSET_MAX: Final = 1 << 60

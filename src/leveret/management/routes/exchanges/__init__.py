@@ -1,0 +1,1 @@
+"""Routes of exchanges and their bindings."""

@@ -1,0 +1,1 @@
+"""Routes of the node itself: what there is in it, and its backups."""

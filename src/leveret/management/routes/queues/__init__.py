@@ -1,0 +1,1 @@
+"""Routes of queues, and of who numbers or stages what goes into them."""

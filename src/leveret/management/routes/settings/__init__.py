@@ -1,0 +1,1 @@
+"""Routes of definitions, parameters and policies."""

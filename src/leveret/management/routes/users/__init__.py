@@ -1,0 +1,1 @@
+"""Routes of users, what they may do, and what they own."""
