@@ -21,7 +21,7 @@ import typer
 import typer.main
 from typer.core import TyperCommand, TyperGroup
 
-from leveret.cli import exits
+from leveret.cli.exits import INTERNAL, INTERRUPTED, IO_FAILED, NOT_READ, OK, SYSTEM, USAGE, Failure
 from leveret.cli.printing import output
 from leveret.cli.printing.pipe import leave_broken_pipe
 from leveret.cli.suggesting import SafeGroup
@@ -111,7 +111,7 @@ def _call(callback: Callable[..., Any], parameters: Sequence[Any], **values: Any
                 name = parameter.metavar or parameter.name.upper()
                 if parameter.param_type_name == "option":
                     name = parameter.opts[-1]
-                raise exits.Failure(f"{name} is not UTF-8: {os.fsencode(text)!r}", exits.USAGE)
+                raise Failure(f"{name} is not UTF-8: {os.fsencode(text)!r}", USAGE)
     return callback(**values)
 
 
@@ -152,7 +152,7 @@ class Root(SafeGroup):
             return super().invoke(ctx)
         except BrokenPipeError:
             # typer would end the process by itself, with 1.
-            raise exits.Failure("", exits.NOT_READ) from None
+            raise Failure("", NOT_READ) from None
 
     def _code(
         self,
@@ -167,30 +167,30 @@ class Root(SafeGroup):
             if sys.stdout is not None:
                 # Here what cannot be written is still told.
                 sys.stdout.flush()
-        except exits.Failure as failure:
-            if failure.code == exits.NOT_READ:
+        except Failure as failure:
+            if failure.code == NOT_READ:
                 _write_no_more()
             return _tell(failure.code, *failure.lines)
         except typer.Abort:
-            return exits.INTERRUPTED
+            return INTERRUPTED
         except typer.TyperException as error:
             show = getattr(error, "show", None)
             if show is not None:
                 _escape(error)
                 show()
             code: int = error.exit_code
-            return exits.USAGE if code == _CLICK_USAGE else code
+            return USAGE if code == _CLICK_USAGE else code
         except BrokenPipeError:
             _write_no_more()
-            return exits.NOT_READ
+            return NOT_READ
         except OSError as error:
             _write_no_more()
-            return _tell(exits.IO_FAILED, _told(error))
+            return _tell(IO_FAILED, _told(error))
         except MemoryError:
-            return _tell(exits.SYSTEM, "there is not enough memory for this")
+            return _tell(SYSTEM, "there is not enough memory for this")
         except Exception as fault:  # noqa: BLE001 (a user is told in a line)
-            return _tell(exits.INTERNAL, *_fault(fault))
-        return result if isinstance(result, int) else exits.OK
+            return _tell(INTERNAL, *_fault(fault))
+        return result if isinstance(result, int) else OK
 
 
 def _tell(code: int, *lines: str) -> int:
