@@ -38,11 +38,11 @@ from leveret.cli import exits
 from leveret.errors import NotFound
 from leveret.management.chunk_source import ChunkSource
 from leveret.management.definitions import read_definitions, write_definitions
-from leveret.management.doors import Doors
 from leveret.management.keeper import Keeper
-from leveret.management.listener import UnixListener
+from leveret.management.listening.doors import Doors
+from leveret.management.listening.listener import UnixListener
+from leveret.management.listening.tcp import TcpListener
 from leveret.management.operator import Operator
-from leveret.management.tcp_listener import TcpListener
 from leveret.message import Address, Message
 from leveret.names import Name
 from leveret.server.acceptor import accepting

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Final
 
-from leveret.management import unix_socket
+from leveret.management.listening import unix_socket
 
 #: How long an answer may take on a busy machine.
 ANSWER_SECONDS_MAX: Final = 30.0

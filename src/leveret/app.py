@@ -38,9 +38,9 @@ from leveret.errors import PreconditionFailed
 from leveret.limits import STORE_FILES_MAX
 from leveret.management.chunk_source import ChunkSource
 from leveret.management.definitions import read_definitions
-from leveret.management.doors import Doors
 from leveret.management.keeper import Keeper
-from leveret.management.listeners import HttpListeners
+from leveret.management.listening.doors import Doors
+from leveret.management.listening.listeners import HttpListeners
 from leveret.management.operator import Operator
 from leveret.server import descriptors
 from leveret.server.acceptor import accepting

@@ -31,8 +31,8 @@ from leveret.management.alarm import Alarm, timeout
 from leveret.management.api import make_users_runner
 from leveret.management.chunk_source import ChunkSource
 from leveret.management.gate import Gate
-from leveret.management.http_connection import HttpConnections
 from leveret.management.keeper import Keeper
+from leveret.management.listening.connection import HttpConnections
 from leveret.management.operator import Operator
 from leveret.names import Name
 from leveret.server.acceptor import Acceptor

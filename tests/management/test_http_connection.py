@@ -12,7 +12,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from leveret.app import SystemClock
-from leveret.management.http_connection import HttpConnection, HttpConnections
+from leveret.management.listening.connection import HttpConnection, HttpConnections
 from leveret.server.acceptor import Acceptor
 from leveret.session.admission import Admission
 

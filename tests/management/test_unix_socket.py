@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from leveret.management.unix_socket import PATH_BYTES_MAX, connect, listen
+from leveret.management.listening.unix_socket import PATH_BYTES_MAX, connect, listen
 
 
 @pytest.fixture(params=["short", "long"])

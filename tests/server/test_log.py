@@ -18,7 +18,7 @@ from command_process import run_leveret
 from leveret.client.blocking import connect
 from leveret.config import MANAGEMENT_SOCKET
 from leveret.escaping import escaped
-from leveret.management.unix_socket import connect as connect_unix
+from leveret.management.listening.unix_socket import connect as connect_unix
 
 
 @pytest.mark.parametrize(

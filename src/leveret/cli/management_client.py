@@ -9,7 +9,7 @@ from typing import Final
 
 from leveret.cli import exits
 from leveret.errors import in_plain_words
-from leveret.management.unix_socket import connect
+from leveret.management.listening.unix_socket import connect
 
 #: How long an answer may take; the first one loads the API.
 ANSWER_SECONDS_MAX: Final = 30.0

@@ -25,8 +25,8 @@ from leveret.management.bodies import BODY_BYTES_MAX
 from leveret.management.chunk_source import ChunkSource
 from leveret.management.fields import is_unicode
 from leveret.management.gate import CHALLENGE, VISIT, Gate, TurnedAway, Unauthorized, Visit
-from leveret.management.http_connection import HttpConnection
-from leveret.management.http_log import Log, make_logger
+from leveret.management.listening.connection import HttpConnection
+from leveret.management.listening.log import Log, make_logger
 from leveret.management.operator import Operator
 from leveret.management.routes import vhosts
 from leveret.management.routes.exchanges import bindings, delayed, exchanges

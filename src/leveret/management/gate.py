@@ -32,7 +32,7 @@ from leveret.broker.node.users import ADMINISTRATOR, RightsWatcher
 from leveret.broker.values.permission import READ
 from leveret.errors import AccessRefused, AmqpError, NotFound
 from leveret.limits import HTTP_REQUESTS_PER_USER_MAX
-from leveret.management.http_connection import HttpConnection
+from leveret.management.listening.connection import HttpConnection
 from leveret.names import Name
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ A web framework costs 0.2 s of start and 13 MB of memory, which a broker that no
 not pay.  So the sockets listen from the start, and the first connection waits in its backlog while
 the framework is loaded in a thread and set to accept on the same sockets.
 
-Here is what is common to the API's listeners: `unix_socket` is the operator's, `tcp_listener` that
+Here is what is common to the API's listeners: `unix_socket` is the operator's, `tcp` that
 of the broker's users.
 """
 
@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING
 
 from leveret.limits import HTTP_CONNECTIONS_MAX, OPERATOR_CONNECTIONS
 from leveret.management.chunk_source import ChunkSource
-from leveret.management.doors import Doors, Make
+from leveret.management.listening.doors import Doors, Make
+from leveret.management.listening.unix_socket import listen
 from leveret.management.operator import Operator
-from leveret.management.unix_socket import listen
 from leveret.session.admission import Admission
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ class UnixListener(HttpListener):
         return make_runner(self._broker, self._operator, self._chunks, self._doors.clock, self._log)
 
     def _make(self, runner: AppRunner) -> Make:
-        from leveret.management.http_connection import OperatorConnections
+        from leveret.management.listening.connection import OperatorConnections
 
         assert runner.server is not None
         return OperatorConnections(runner.server, self.admission, self._log).make

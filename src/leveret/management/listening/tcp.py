@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from leveret.limits import HTTP_CONNECTIONS_MAX
 from leveret.management.chunk_source import ChunkSource
-from leveret.management.doors import Doors, Make
-from leveret.management.listener import HttpListener, Log
+from leveret.management.listening.doors import Doors, Make
+from leveret.management.listening.listener import HttpListener, Log
 from leveret.management.operator import Operator
 from leveret.session.admission import Admission
 
@@ -77,7 +77,7 @@ class TcpListener(HttpListener):
         )
 
     def _make(self, runner: AppRunner) -> Make:
-        from leveret.management.http_connection import HttpConnections
+        from leveret.management.listening.connection import HttpConnections
 
         assert runner.server is not None
         connections = HttpConnections(

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from leveret.management.chunk_source import ChunkSource
-from leveret.management.doors import Doors
 from leveret.management.keeper import Keeper
-from leveret.management.listener import HttpListener, Log, UnixListener
+from leveret.management.listening.doors import Doors
+from leveret.management.listening.listener import HttpListener, Log, UnixListener
+from leveret.management.listening.tcp import TcpListener
 from leveret.management.operator import Operator
-from leveret.management.tcp_listener import TcpListener
 
 if TYPE_CHECKING:
     from leveret.broker.node.broker import Broker

@@ -23,7 +23,7 @@ from leveret.limits import (
     HTTP_STALL_SECONDS_MAX,
 )
 from leveret.management.alarm import Alarm
-from leveret.management.http_log import Log, make_logger
+from leveret.management.listening.log import Log, make_logger
 from leveret.session.admission import Admission, Guest
 from leveret.wire.buffer import BytesWriter
 from leveret.wire.frames import write_method
