@@ -51,7 +51,7 @@ class StagingArea(StagingQueues):
             self.sinks.enlist(sink, queue)
 
     def drop(self) -> None:
-        """Forget all: the vhost is deleted."""
+        """Forget all staging queues and sinks, because the vhost is deleted."""
         self.sinks.drop()
 
     def staged_of(self, sink: Sink) -> list[ClassicQueue]:
@@ -104,11 +104,10 @@ class StagingArea(StagingQueues):
         unroutable: str,
         by: Owner | None,
     ) -> None:
-        """Commit a batch of `by`, whose the sink is, or is from now on.
+        """Commit a batch of `by`, who owns the sink or owns it from now on.
 
-        From the sync of the group at hand on the batch goes its way.
-
-        What was staged for lower batches of the sink goes: nobody can commit it any more.
+        The release begins once the current group is synced.  What was staged for lower batches of
+        the sink is deleted, because nobody can commit it any more.
         """
         vhost = self.vhost
         journal = vhost.turn.journal
@@ -122,7 +121,7 @@ class StagingArea(StagingQueues):
         self._drop_lower(sink)
 
     def repeated(self, name: str, destination: str, by: Owner | None) -> bool:
-        """Count a commit that is known again; tell whether the journal was told something."""
+        """Count a commit of a batch that is committed; return whether it wrote a record."""
         sink = self.sinks.find(name, destination, by)
         if sink is None:
             return False
@@ -163,7 +162,7 @@ class StagingArea(StagingQueues):
         sink: Sink,
         releases: list[tuple[i64, list[ClassicQueue], str]],
     ) -> None:
-        """Take a sink back as the journal told it, with what it had not released."""
+        """Restore a sink from the journal, with the batches that it had not released."""
         self.sinks.add(sink)
         self.sinks.arm()
         for number, queues, unroutable in releases:
@@ -172,7 +171,7 @@ class StagingArea(StagingQueues):
     def _release(
         self, sink: Sink, batch: i64, queues: list[ClassicQueue], unroutable: str, group: i64
     ) -> None:
-        """Let a committed batch go its way from the sync of `group` on."""
+        """Release a committed batch from the sync of `group` on."""
         release = Release(self.vhost, sink, batch, queues, unroutable)
         for queue in queues:
             staging = staging_of(queue)
@@ -182,7 +181,7 @@ class StagingArea(StagingQueues):
         release.begin(group)
 
     def go_on(self) -> None:
-        """Go on with all that is to be released: what it waited for may be over."""
+        """Resume all releases, because what they waited for may be over."""
         for sink in self.sinks.by_place.values():
             if sink.releases:
                 sink.releases[0].go_on()
@@ -235,7 +234,7 @@ class StagingArea(StagingQueues):
     # -- owners -----------------------------------------------------------------------------------
 
     def give(self, sink: Sink, to: Owner) -> None:
-        """Let a sink, and what its owner staged for it, belong to `to`, and journal that."""
+        """Give a sink, and what its owner staged for it, to `to`, and journal that."""
         vhost = self.vhost
         journal = vhost.turn.journal
         before = sink.owner
@@ -258,7 +257,7 @@ class StagingArea(StagingQueues):
 
 @final
 class StagingAreas(StagingRoom):
-    """Who makes the staging area of each new vhost."""
+    """The maker of the staging area of each new vhost."""
 
     def open(self, vhost: Vhost) -> StagingQueues:
         """Return the staging area of `vhost`."""

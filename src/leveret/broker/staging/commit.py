@@ -1,4 +1,4 @@
-"""A commit: the decision that a batch of staged messages is there, all of it, or not.
+"""A commit: the decision whether a batch of staged messages is published, all of it or nothing.
 
 It is a message to the default exchange with the routing key `amq.leveret.commit`, whose body names
 the sink, the batch, its staging queues in their order, and what becomes of a message that no queue
@@ -50,7 +50,7 @@ COMMIT_KEY: Final = "amq.leveret.commit"
 
 _FIELDS: Final = ("sink", "destination", "batch", "queues", "unroutable", "lower")
 
-#: As much of a field's name that is none as an error quotes.
+#: How much of an unknown field's name an error quotes.
 _FIELD_CHARACTERS_QUOTED: Final = 64
 
 #: What becomes of a commit with a batch below the last one of its sink.
@@ -105,7 +105,7 @@ def read_command(body: bytes) -> Command:
         raise _malformed("it is no object")
     unknown = [name for name in fields if name not in _FIELDS]
     if unknown:
-        # JSON can write half characters, which are no text.
+        # JSON can hold unpaired surrogates, which are not valid Unicode text.
         name = unknown[0][:_FIELD_CHARACTERS_QUOTED].encode("utf-8", "replace").decode()
         raise _malformed(f"there is no '{name}' in it")
     return Command(
@@ -187,7 +187,7 @@ class Commit(Dispatcher):
         self._looks: list[Look] = []
 
     def judged(self, error: AmqpError | None) -> None:
-        """Hear that it may be settled, or why it is refused."""
+        """Take the result: it may be settled, or why it is refused."""
         raise RuntimeError("who commits hears of it")
 
     # -- looking at it ----------------------------------------------------------------------------
@@ -213,7 +213,7 @@ class Commit(Dispatcher):
             check_owned(sink.owner, self.by, self.label, GIVE_SINK)
 
     def adopts(self) -> bool:
-        """Tell whether the sink is nobody's, and the user's once the commit is settled."""
+        """Return whether nobody owns the sink, so that the commit gives it to the user."""
         command = self.command
         sink = self.area.sinks.live(command.sink, command.destination, self.by)
         return sink is not None and sink.owner is None
@@ -257,7 +257,7 @@ class Commit(Dispatcher):
         return staging
 
     def begin(self) -> bool:
-        """Look at what can be looked at now; tell whether that was all of it."""
+        """Start the checks; return whether they are complete already."""
         group: i64 = 0
         for staging in self.staged:
             group = max(group, staging.group)
@@ -327,7 +327,7 @@ class Commit(Dispatcher):
     # -- deciding ---------------------------------------------------------------------------------
 
     def settle(self) -> i64:
-        """Decide, or know the batch again; return what a publish would.
+        """Decide, or recognize a batch that is committed; return what a publish would.
 
         Raises: PreconditionFailed (406) where a queue is gone meanwhile, or for a batch below the
         last one that is to fail, or one sink too many; AccessRefused (403) where the sink or a
@@ -399,7 +399,7 @@ class Commit(Dispatcher):
         return outcome
 
     def unseal(self) -> None:
-        """Let the queues be staged to again: nothing was decided."""
+        """Unseal the queues, because nothing was decided."""
         for staging in self.staged:
             staging.sealed = False
         self.staged = []

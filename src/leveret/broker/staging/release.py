@@ -51,7 +51,7 @@ _PERSISTENT: Final = 2
 
 @final
 class StagedRoute:
-    """Where an address leads, as long as the vhost's revision stays."""
+    """Where an address routes to, until the vhost's revision changes."""
 
     def __init__(self, address: Address, exchange: Exchange | None, routing_key: str) -> None:
         self.address: Final = address
@@ -72,7 +72,7 @@ class StagedRoutes:
         self._known: dict[tuple[bytes, bytes], StagedRoute] = {}
 
     def find(self, staged: Staged) -> StagedRoute:
-        """Return where an address leads."""
+        """Return where an address routes to."""
         vhost = self.vhost
         if self._revision != vhost.revision or len(self._known) >= ROUTES_CACHED_MAX:
             self._known.clear()
@@ -99,7 +99,7 @@ class StagedRoutes:
         if exchange is None or (not route.dynamic and not copies):
             return route.queues
         routing = self.vhost.route_copies(exchange, route.routing_key, copies, message.properties)
-        # What would be refused as a publish (a delay too long) goes nowhere.
+        # What would be refused as a publish, such as a delay that is too long, reaches no queue.
         return [] if routing.refusal else routing.queues
 
 
@@ -175,7 +175,7 @@ class Retry(Timed):
 
 @final
 class Release(SpillWaiter):
-    """One committed batch on its way."""
+    """The release of one committed batch."""
 
     def __init__(
         self, vhost: Vhost, sink: Sink, batch: i64, queues: list[ClassicQueue], unroutable: str
@@ -219,7 +219,7 @@ class Release(SpillWaiter):
         self.go_on()
 
     def go_on(self) -> None:
-        """Have the queue at hand looked at."""
+        """Schedule the next slice of the current queue."""
         if self.head < len(self.queues):
             self.queues[self.head].mark()
 
@@ -245,7 +245,7 @@ class Release(SpillWaiter):
         if moved > 0:
             turn.wait(self, journal.group)
         elif queue.ready_count() == 0:
-            # What was left of it was found damaged.
+            # The rest of it was damaged on the disk.
             self.go_on()
         return False
 

@@ -41,7 +41,7 @@ from leveret.errors import PreconditionFailed
 from leveret.limits import SINKS_PER_USER_MAX
 from leveret.names import check_new
 
-#: What hands over a sink, as errors say it.
+#: The command that gives a sink to another owner; errors name it.
 GIVE_SINK: Final = "set_sink_owner"
 
 
@@ -70,7 +70,7 @@ class Sinks(Timed):
         return self._adopted.get(name) if sink is None and not destination else sink
 
     def find(self, name: str, destination: str, by: Owner | None = None) -> Sink | None:
-        """Return the sink that `by` means, be it one that his next commit is to adopt.
+        """Return the sink that `by` means, which may be one that the next commit adopts.
 
         One of that place may be another's; one without a destination that he adopts is not.
         Without `by` it may be anybody's.
@@ -86,7 +86,7 @@ class Sinks(Timed):
         return nameless
 
     def live(self, name: str, destination: str, by: Owner | None = None) -> Sink | None:
-        """Return the sink that `by` means, unless it is to be forgotten."""
+        """Return the sink that `by` means, unless it expired."""
         sink = self.find(name, destination, by)
         return None if sink is None or self._is_idle(sink) else sink
 
@@ -100,7 +100,7 @@ class Sinks(Timed):
         return -1 if sink is None or not _is_open_to(sink, by) else sink.batch
 
     def drops(self, name: str, destination: str, batch: i64, by: Owner | None) -> bool:
-        """Tell whether what `by` stages for a batch comes too late, and count it if so."""
+        """Return whether `by` stages for a batch that is committed, and count it if so."""
         if not self.has(name, destination, batch, by):
             return False
         sink = self.find(name, destination, by)
@@ -113,7 +113,7 @@ class Sinks(Timed):
         return (name, key_of(owner)) in self._placed or (name, "") in self._placed
 
     def add(self, sink: Sink) -> None:
-        """Know a sink."""
+        """Add a sink."""
         self.by_place[(sink.name, sink.destination)] = sink
         self.quota.add(sink.owner)
         if sink.destination:
@@ -134,14 +134,14 @@ class Sinks(Timed):
             del self._adopted[sink.name]
 
     def adopt(self, sink: Sink, destination: str) -> None:
-        """Give a sink that is its name alone the destination that it has from now on."""
+        """Give a destination to a sink that had none."""
         self._remove(sink)
         sink.destination = destination
         sink.adopted = True
         self.add(sink)
 
     def own(self, sink: Sink, owner: Owner | None) -> None:
-        """Let a sink belong to somebody from now on."""
+        """Give a sink to an owner."""
         self._remove(sink)
         sink.owner = owner
         sink.offered = None
@@ -170,11 +170,11 @@ class Sinks(Timed):
     # -- staging queues ---------------------------------------------------------------------------
 
     def enlist(self, name: str, queue: ClassicQueue) -> None:
-        """Know a staging queue of a sink of that name."""
+        """Add a staging queue of a sink of that name."""
         self.staged.setdefault(name, {})[queue.queue_id] = queue
 
     def delist(self, name: str, queue: ClassicQueue) -> None:
-        """Forget a staging queue that is deleted."""
+        """Remove a staging queue that is deleted."""
         queues = self.staged.get(name)
         if queues is not None:
             queues.pop(queue.queue_id, None)
@@ -198,13 +198,13 @@ class Sinks(Timed):
         return not sink.releases and turn.now_ms - sink.time_ms > turn.publisher_expiry_ms
 
     def sweep(self) -> None:
-        """Forget those that committed nothing for long."""
+        """Forget the sinks that expired."""
         for sink in list(self.by_place.values()):
             if self._is_idle(sink):
                 self._remove(sink)
 
     def arm(self) -> None:
-        """Forget in time whom there is to forget."""
+        """Set the timer for the sinks that expire, unless it is set."""
         if self.deadline_ms < 0:
             self._arm()
 
@@ -214,7 +214,7 @@ class Sinks(Timed):
             turn.timers.set(self, turn.now_ms + turn.publisher_expiry_ms + 1)
 
     def due(self, now_ms: i64) -> None:
-        """Forget whom there is to forget."""
+        """Forget the sinks that expired."""
         self.sweep()
         self._arm()
 
@@ -240,7 +240,7 @@ class Sinks(Timed):
         return len(sinks) > 0
 
     def drop(self) -> None:
-        """Forget all: the vhost is deleted."""
+        """Forget all sinks, because the vhost is deleted."""
         self.by_place.clear()
         self.staged.clear()
         self._adopted.clear()

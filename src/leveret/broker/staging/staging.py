@@ -1,4 +1,4 @@
-"""Staging queues: messages that wait for their batch to be committed, or to be forgotten.
+"""Staging queues: messages that wait until their batch is committed or dropped.
 
 A queue with `x-staging-sink` and `x-staging-batch` belongs to one batch of one sink.  What a client
 publishes to it says in its headers where it is to go; it is kept, persistent or not, and nobody
@@ -57,7 +57,7 @@ class Staging(StagingRole):
         self.batch: Final[i64] = int_argument(arguments, STAGING_BATCH)
         #: When it was declared; this and its owner are in its definition.
         self.made_ms: i64 = queue.turn.now_ms
-        #: True while a message comes in by the right way.
+        #: True while `publish` adds a message; any other publish is refused.
         self.admits = False
         #: True while a commit is looked at.
         self.sealed = False
@@ -91,7 +91,7 @@ class Staging(StagingRole):
         return TAKE
 
     def dispatch(self, limit: i64) -> bool:
-        """Let go of up to `limit` messages once the batch is committed."""
+        """Release up to `limit` messages once the batch is committed."""
         release = self.release
         return release is not None and release.dispatch(self.queue, limit)
 
@@ -100,7 +100,7 @@ class Staging(StagingRole):
         return staging_record(self.owner, self.made_ms)
 
     def restore(self, record: dict[str, object]) -> None:
-        """Take back what a record told; older ones tell nothing, and the age begins anew."""
+        """Restore owner and time from a record; older records have neither."""
         self.owner = recorded_owner(record)
         made_ms = record.get("made_ms")
         if isinstance(made_ms, int):
@@ -111,7 +111,7 @@ class Staging(StagingRole):
         return (self.sink, self.destination, self.batch) == (sink, destination, batch)
 
     def refuse_consumer(self) -> None:
-        """Raises: AccessRefused (403): what is staged is for nobody yet."""
+        """Raises: AccessRefused (403): nobody consumes what is staged."""
         raise AccessRefused(f"staging queue '{self.queue.name}' is not consumed")
 
     def check_user(self, by: Owner | None) -> None:
@@ -139,6 +139,6 @@ class Staging(StagingRole):
 
 
 def staging_of(queue: Queue | None) -> Staging | None:
-    """Return what makes a queue a staging queue; None for any other, or none."""
+    """Return the role of a staging queue; None for any other queue, or for none."""
     role = queue.staging if isinstance(queue, ClassicQueue) else None
     return role if isinstance(role, Staging) else None

@@ -86,9 +86,9 @@ class Exchanges:
         return 0 if store is None else store.purge()
 
     def cancel_delayed(self, name: Name, sequence: i64) -> bool:
-        """Drop a delayed message by its id; tell whether it was there.
+        """Drop a delayed message by its id; return whether it existed.
 
-        Raises: NotFound (404) for an exchange that is not there.
+        Raises: NotFound (404) for an exchange that does not exist.
         """
         store = self.existing(name).delayed
         return store is not None and store.cancel(sequence)
@@ -104,7 +104,7 @@ class Exchanges:
         internal: bool,
         arguments: Arguments,
     ) -> Exchange:
-        """Declare an exchange, or check that it is there and the same.
+        """Declare an exchange, or check that the one of this name is equivalent.
 
         Raises: AccessRefused (403) for `""` and new `amq.` names; PreconditionFailed (406) for a
         new name with control characters, an unknown type or a difference.
@@ -130,7 +130,7 @@ class Exchanges:
         internal: bool,
         arguments: Arguments,
     ) -> Exchange:
-        """Make an exchange that is not there, of any name.
+        """Create an exchange, whose name may be one that clients cannot declare.
 
         Raises: PreconditionFailed (406) for a bad type or argument, or one exchange too many.
         """
@@ -151,7 +151,7 @@ class Exchanges:
         return exchange
 
     def add(self, exchange: Exchange) -> None:
-        """Put a new exchange into the vhost; nothing is journaled or checked."""
+        """Add a new exchange to the vhost, without checks and without a record in the journal."""
         self._turn.changes += 1
         exchange.equip(self._turn)
         self.by_name[exchange.name] = exchange
@@ -192,7 +192,7 @@ class Exchanges:
         )
 
     def delete(self, name: Name, if_unused: bool) -> None:
-        """Delete an exchange; one that is not there is fine (behaviour 34).
+        """Delete an exchange; do nothing if it does not exist (behaviour 34).
 
         Raises: AccessRefused (403) for predeclared ones; PreconditionFailed (406) when in use.
         """
@@ -226,7 +226,7 @@ class Exchanges:
         exchange.bound_from.clear()
 
     def _journal_delete(self, exchange: Exchange) -> None:
-        """Journal that an exchange is gone, with what it delayed: all or nothing."""
+        """Journal, in one record, that an exchange and its delayed messages are deleted."""
         journal = self._turn.journal
         name: Arguments = {"vhost": self._vhost.name, "name": exchange.name}
         store = exchange.delayed
@@ -250,7 +250,7 @@ class Exchanges:
         arguments: Arguments,
         link: Link | None,
     ) -> None:
-        """Bind a queue or an exchange to `source_name`; one that is there already is fine.
+        """Bind a queue or an exchange to `source_name`; do nothing if that binding exists.
 
         Raises: AccessRefused (403) for the default exchange; NotFound (404); ResourceLocked (405);
         PreconditionFailed (406) for a key or arguments that the exchange cannot take.
@@ -265,7 +265,7 @@ class Exchanges:
         if not to_queue:
             self.existing(destination_name)
         elif self._queue(destination_name, link).hidden:
-            # It would refuse all that comes, and the exchange's publishers would be told no.
+            # It would refuse every message, and the publishers to the exchange would get a nack.
             raise AccessRefused(
                 f"cannot bind staging {self._vhost.queue_label(destination_name)}: messages come "
                 "to it by the default exchange only"
@@ -304,7 +304,7 @@ class Exchanges:
         binding_key: str,
         arguments: Arguments,
     ) -> Binding:
-        """Return a new binding of ends that are there; nothing is journaled or checked.
+        """Return a new binding between ends that exist, without checks and without a record.
 
         Raises: PreconditionFailed (406) for arguments that the exchange's type cannot take.
         """
@@ -334,7 +334,7 @@ class Exchanges:
         arguments: Arguments,
         link: Link | None,
     ) -> None:
-        """Remove a binding; one that is not there is fine (behaviour 35).
+        """Remove a binding; do nothing if it does not exist (behaviour 35).
 
         Raises: AccessRefused (403) for the default exchange; ResourceLocked (405).
         """
@@ -354,14 +354,14 @@ class Exchanges:
         self._forget_destination(binding)
 
     def _forget_destination(self, binding: Binding) -> None:
-        """Take `binding` off its destination."""
+        """Remove `binding` from the list that its destination keeps."""
         if binding.queue is not None:
             binding.queue.bindings.pop(binding, None)
         elif binding.exchange is not None:
             binding.exchange.bound_from.pop(binding, None)
 
     def remove(self, binding: Binding, journaled: bool) -> None:
-        """Take `binding` off its source; an auto-delete source goes with its last one.
+        """Remove `binding` from its source; an auto-delete source is deleted with its last binding.
 
         `journaled` is False where the record of an end's delete stands for the binding too.
         """

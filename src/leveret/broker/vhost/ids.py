@@ -1,4 +1,4 @@
-"""The numbers of queues and the ids of streams, which a data directory gives out once each."""
+"""The numbers of queues and the ids of streams; a data directory uses each only once."""
 
 from __future__ import annotations
 

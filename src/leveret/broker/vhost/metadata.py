@@ -1,4 +1,4 @@
-"""What an administrator says of a virtual host as a whole: its description, its rules, its limits.
+"""The metadata and the limits that an administrator sets for a virtual host.
 
 All of it lies in one record of the journal, that of the vhost.
 
@@ -22,7 +22,7 @@ from leveret.limits import SHORT_STRING_BYTES_MAX, VHOST_DESCRIPTION_BYTES_MAX, 
 #: What can be limited in a vhost.
 VHOST_LIMITS: Final = ("max-connections", "max-queues")
 
-#: What RabbitMQ's files call queue types, beside their names.
+#: Other names for queue types in the definitions that RabbitMQ exports.
 _TYPE_NAMES: Final = {
     "rabbit_classic_queue": "classic",
     "rabbit_quorum_queue": "quorum",
@@ -30,7 +30,7 @@ _TYPE_NAMES: Final = {
     "undefined": "",
 }
 
-#: The part of a vhost's metadata that is yes or no.
+#: The fields of a vhost's metadata that are true or false.
 _SWITCHES: Final = ("strict_keys", "protected_from_deletion", "tracing")
 
 
@@ -65,20 +65,20 @@ class Metadata:
         )
 
     def set(self, changes: Arguments) -> None:
-        """Change what `changes` names; the rest stays.
+        """Change the fields that `changes` names; the others stay as they are.
 
         It may name description, tags, default_queue_type, strict_keys and protected_from_deletion;
-        other entries are passed over.
+        other entries are ignored.
 
-        Raises: PreconditionFailed (406) for a value that cannot be; then nothing is changed.
+        Raises: PreconditionFailed (406) for an invalid value; then nothing is changed.
         """
         check_metadata(changes)
         self._change(changes, self.limits)
 
     def set_all(self, changes: Arguments, limits: Arguments) -> None:
-        """Change what `changes` names, and replace the limits where any are given, by one record.
+        """Change what `changes` names, and replace the limits if any are given, in one record.
 
-        Raises: PreconditionFailed (406) for a value that cannot be; then nothing is changed.
+        Raises: PreconditionFailed (406) for an invalid value; then nothing is changed.
         """
         check_metadata(changes)
         check_limits(limits)
@@ -86,7 +86,7 @@ class Metadata:
         self._change(changes, checked or self.limits)
 
     def _change(self, changes: Arguments, limits: dict[str, int]) -> None:
-        """Take checked changes, journaled before anything is changed."""
+        """Apply changes that were checked; they are journaled first."""
         wanted = merged_metadata(self.fields(), changes)
         record = vhost_record(self._vhost.name, wanted, limits)
         if record != self.record():
@@ -109,33 +109,33 @@ class Metadata:
     # -- limits -----------------------------------------------------------------------------------
 
     def set_limits(self, limits: Arguments) -> None:
-        """Replace the limits; a negative one is none.  They count for what is opened next.
+        """Replace the limits; a negative one means no limit.  What exists already stays.
 
-        Raises: PreconditionFailed (406) for a limit that there is not, or no number.
+        Raises: PreconditionFailed (406) for an unknown limit, or a value that is not a number.
         """
         check_limits(limits)
         checked = {name: value for name, value in limits.items() if isinstance(value, int)}
         self._change({}, checked)
 
     def add_limits(self, limits: Arguments) -> None:
-        """Set limits beside those that are set.
+        """Set limits and keep the others.
 
-        Raises: PreconditionFailed (406) for one that cannot be; then none is set.
+        Raises: PreconditionFailed (406) for an invalid one; then none is set.
         """
         merged: Arguments = dict(self.limits)
         merged.update(limits)
         self.set_limits(merged)
 
     def set_limit(self, name: str, value: object) -> None:
-        """Set one limit beside those that are set.  Raises: PreconditionFailed (406)."""
+        """Set one limit and keep the others.  Raises: PreconditionFailed (406)."""
         self.add_limits({name: value})
 
     def clear_limit(self, name: str) -> None:
-        """Take one limit away; one that is not set is fine."""
+        """Remove one limit; do nothing if it is not set."""
         self.set_limits({key: value for key, value in self.limits.items() if key != name})
 
     def check_queues(self, name: str, count: i64) -> None:
-        """Check that there may be `count` queues with those to come, the first of them `name`.
+        """Check that the vhost may have `count` queues, `name` among them.
 
         Raises: PreconditionFailed (406).
         """
@@ -151,7 +151,7 @@ class Metadata:
     def typed(
         self, arguments: Arguments, durable: bool, exclusive: bool, auto_delete: bool
     ) -> Arguments:
-        """Return the arguments of a new queue with the default type, where they name none.
+        """Return the arguments of a new queue, with the default type if they name none.
 
         As in RabbitMQ a queue that could not be of that type stays classic.
         """
@@ -179,7 +179,7 @@ class Metadata:
         return vhost_record(self._vhost.name, self.fields(), self.limits)
 
     def restore(self, record: dict[str, object]) -> None:
-        """Take what a journal record says; nothing is checked or journaled."""
+        """Restore what a journal record holds, without checks and without a new record."""
         metadata = record.get("metadata")
         limits = record.get("limits")
         whole: Arguments = {
@@ -205,7 +205,7 @@ def vhost_record(name: str, metadata: Arguments, limits: Mapping[str, int]) -> A
 
 
 def merged_metadata(current: Arguments, changes: Arguments) -> Arguments:
-    """Return metadata as RabbitMQ names it after checked changes; what is not set is not in it."""
+    """Return metadata after checked changes, by RabbitMQ's names and without unset fields."""
     merged = {**current, **changes}
     found: Arguments = {
         "description": str(merged.get("description", "")),
@@ -221,7 +221,7 @@ def merged_metadata(current: Arguments, changes: Arguments) -> Arguments:
 
 
 def check_metadata(changes: Arguments) -> None:
-    """Refuse metadata that cannot be.  Raises: PreconditionFailed (406)."""
+    """Check the values of metadata.  Raises: PreconditionFailed (406)."""
     description = changes.get("description", "")
     if not isinstance(description, str) or utf8_size(description) > VHOST_DESCRIPTION_BYTES_MAX:
         raise PreconditionFailed(
@@ -240,7 +240,7 @@ def check_metadata(changes: Arguments) -> None:
 
 
 def tag_list(tags: object) -> list[str]:
-    """Return the tags in a list, or in a text where commas part them.
+    """Return the tags of a list, or of a text that separates them by commas.
 
     Raises: PreconditionFailed (406) when they are neither.
     """

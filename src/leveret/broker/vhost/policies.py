@@ -47,7 +47,7 @@ class Policies:
     # -- setting and clearing ---------------------------------------------------------------------
 
     def set(self, policy: Policy) -> None:
-        """Add a policy, or replace the one of its name; it counts at once.
+        """Add a policy, or replace the one of its name; it applies at once.
 
         Raises: PreconditionFailed (406) when there are too many.
         """
@@ -58,7 +58,7 @@ class Policies:
         self._policy_changed(old, policy)
 
     def clear(self, name: str) -> None:
-        """Take a policy away.  Raises: NotFound (404)."""
+        """Remove a policy.  Raises: NotFound (404)."""
         old = self.by_name.get(name)
         if old is None:
             raise NotFound(f"no policy '{name}' in vhost '{self._vhost.name}'")
@@ -67,7 +67,7 @@ class Policies:
         self._policy_changed(old, None)
 
     def set_operator(self, policy: Policy) -> None:
-        """Add an operator policy, or replace the one of its name; it counts at once.
+        """Add an operator policy, or replace the one of its name; it applies at once.
 
         Raises: PreconditionFailed (406) when there are too many.
         """
@@ -78,7 +78,7 @@ class Policies:
         self._operator_policy_changed(old, policy)
 
     def clear_operator(self, name: str) -> None:
-        """Take an operator policy away.  Raises: NotFound (404)."""
+        """Remove an operator policy.  Raises: NotFound (404)."""
         old = self.operator_by_name.get(name)
         if old is None:
             raise NotFound(f"no operator policy '{name}' in vhost '{self._vhost.name}'")

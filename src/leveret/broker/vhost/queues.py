@@ -59,7 +59,7 @@ class Queues:
         self._exchanges: Final = exchanges
         self._staging: Final = staging
         self.by_name: Final = by_name
-        #: The addresses of direct reply-to, which are no queues that anybody declared.
+        #: The addresses of direct reply-to; nobody declares the queues behind them.
         self.replies: Final = Replies()
         self.count_max: i64 = QUEUES_PER_VHOST_MAX
 
@@ -80,7 +80,7 @@ class Queues:
         auto_delete: bool,
         arguments: Arguments,
     ) -> Queue:
-        """Declare a queue, or check that it is there and the same.
+        """Declare a queue, or check that the one of this name is equivalent.
 
         Raises: AccessRefused (403) for new `amq.` names; ResourceLocked (405) for another link's
         exclusive queue; PreconditionFailed (406) for a new name with control characters, bad
@@ -109,7 +109,7 @@ class Queues:
         auto_delete: bool,
         arguments: Arguments,
     ) -> Queue:
-        """Declare a queue with a name of the broker's making: `amq.gen-` and `token`."""
+        """Declare a queue whose name the broker makes: `amq.gen-` and `token`."""
         name = Name(f"amq.gen-{token}")
         check_queue_arguments(arguments, self._vhost.queue_label(name))
         return self._new(link, name, durable, exclusive, auto_delete, arguments)
@@ -128,7 +128,7 @@ class Queues:
         return self._create(link, name, durable, exclusive, auto_delete, arguments)
 
     def create(self, name: Name, durable: bool, auto_delete: bool, arguments: Arguments) -> Queue:
-        """Make a queue that definitions tell of: any name, whatever the operator's limit is.
+        """Create a queue of imported definitions: any name, whatever the operator's limit is.
 
         Raises: PreconditionFailed (406) for bad arguments, or one queue too many.
         """
@@ -136,7 +136,7 @@ class Queues:
         return self._create(None, name, durable, False, auto_delete, arguments)
 
     def check_room(self, name: str, count: int) -> None:
-        """Check that there may be so many more queues, the first for `name`.
+        """Check that the vhost may have `count` more queues, `name` among them.
 
         Raises: PreconditionFailed (406).
         """
@@ -184,7 +184,7 @@ class Queues:
     def _check_replicated(
         self, name: str, durable: bool, exclusive: bool, auto_delete: bool
     ) -> None:
-        """Streams, quorum and staging queues are durable and shared, as in RabbitMQ."""
+        """Check that a stream, quorum or staging queue is durable and shared, as in RabbitMQ."""
         where = self._vhost.queue_label(name)
         # First, because what is exclusive counts as not durable.
         if exclusive:
@@ -203,7 +203,7 @@ class Queues:
         auto_delete: bool,
         arguments: Arguments,
     ) -> Queue:
-        """Put a queue of the right type into the vhost; nothing is journaled or checked."""
+        """Add a queue of the right type to the vhost, without checks and without a record."""
         self._vhost.ids.used(queue_id)
         queue: Queue
         if arguments.get("x-queue-type") == "stream":
@@ -242,7 +242,7 @@ class Queues:
         check_equivalent(current.arguments, self._metadata.typed_as(current, arguments), where)
 
     def delete(self, link: Link | None, name: Name, if_unused: bool, if_empty: bool) -> i64:
-        """Delete a queue; return its waiting messages.  One that is not there gives 0.
+        """Delete a queue; return how many messages waited, 0 if it does not exist.
 
         Raises: ResourceLocked (405); PreconditionFailed (406) when in use or not empty, or while a
         committed batch is in it.
@@ -261,7 +261,7 @@ class Queues:
         return self.drop(queue)
 
     def drop(self, queue: Queue) -> i64:
-        """Delete `queue` with its bindings; its consumers are told.  Return what waited."""
+        """Delete `queue` and its bindings, cancel its consumers; return the waiting messages."""
         if queue.deleted or self.replies.close(queue):
             return 0
         self._turn.changes += 1
@@ -291,7 +291,7 @@ class Queues:
         return waiting
 
     def unsubscribe(self, consumer: Consumer) -> None:
-        """Remove a consumer; an auto-delete queue goes with its last one (behaviour 48)."""
+        """Remove a consumer; delete an auto-delete queue with its last one (behaviour 48)."""
         queue = consumer.queue
         if queue.deleted:
             return
@@ -300,7 +300,7 @@ class Queues:
             self.drop(queue)
 
     def retain_streams(self) -> None:
-        """Let each stream drop what its retention no longer keeps."""
+        """Apply the retention of each stream."""
         for queue in self.by_name.values():
             if isinstance(queue, Stream):
                 queue.retain()

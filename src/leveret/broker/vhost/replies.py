@@ -1,4 +1,4 @@
-"""Direct reply-to: addresses that lead straight to the channel that waits there (behaviour 65).
+"""Direct reply-to: addresses that route straight to a waiting channel (behaviour 65).
 
 A client consumes from `amq.rabbitmq.reply-to`, and its requests carry an address of the broker's
 making instead of that name.  A publish to the default exchange with the address as routing key
@@ -29,7 +29,7 @@ REPLY_PREFIX: Final = "amq.rabbitmq.reply-to."
 
 
 def is_reply_name(name: str) -> bool:
-    """Tell whether `name` is kept for direct reply-to."""
+    """Return whether `name` is reserved for direct reply-to."""
     return name == REPLY_NAME or name.startswith(REPLY_PREFIX)
 
 
@@ -49,7 +49,7 @@ class Replies:
         return queue
 
     def close(self, queue: Queue) -> bool:
-        """Let the address of `queue` lead nowhere; tell whether it was one."""
+        """Close the address of `queue`; return whether it was one."""
         if self.queues.get(queue.name) is not queue:
             return False
         queue.turn.changes += 1

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class StagingQueues:
-    """The staging queues of one vhost; with this class itself none stages."""
+    """The staging queues of one vhost; this base class has none."""
 
     def check(self, arguments: Arguments) -> None:
         """Check the arguments of a new queue.
@@ -28,4 +28,4 @@ class StagingQueues:
         """Make a new queue whose arguments name a sink a staging queue."""
 
     def drop(self) -> None:
-        """Forget all: the vhost is deleted."""
+        """Forget all staging queues, because the vhost is deleted."""

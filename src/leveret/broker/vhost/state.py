@@ -41,24 +41,24 @@ class VhostState:
 
     @strict_keys.setter
     def strict_keys(self, strict: bool) -> None:
-        """Judge what is bound and published from now on; bindings that are there stay."""
+        """Check what is bound and published from now on; existing bindings stay."""
         self._strict_keys = strict
         self.revision += 1
 
     def adopt(self, queue: Queue) -> None:
-        """Let a new queue know its vhost."""
+        """Tell a new queue which vhost it is in."""
 
     def bound(self, binding: Binding) -> None:
-        """Hand a new binding what its source keeps for it, and its consumers after the reply."""
+        """Publish to a new binding what its source keeps for new bindings."""
 
     # -- names ------------------------------------------------------------------------------------
 
     def queue_label(self, name: str) -> str:
-        """Return how errors speak of a queue."""
+        """Return how error messages name a queue."""
         return f"queue '{name}' in vhost '{self.name}'"
 
     def exchange_label(self, name: str) -> str:
-        """Return how errors speak of an exchange."""
+        """Return how error messages name an exchange."""
         return f"exchange '{name}' in vhost '{self.name}'"
 
     # -- what replies wait for --------------------------------------------------------------------

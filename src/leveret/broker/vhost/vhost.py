@@ -34,35 +34,35 @@ from leveret.wire.properties import property_headers
 
 __all__ = ["DUPLICATE", "KNOWN", "RECORDED", "REJECTED", "StagingRoom", "Vhost"]
 
-#: What came of a publish: a record of the journal holds it; a queue had no room and refused it.
+#: Outcomes of a publish: the journal has a record of it; a queue was full and rejected it.
 RECORDED: Final = 1
 REJECTED: Final = 2
 
-#: A durable queue dropped it because it has its like, which may not be synced yet.
+#: A durable queue dropped it as a duplicate of a message that may not be synced yet.
 DUPLICATE: Final = 8
 
-#: Every queue that it was routed to had its publisher's number already: it is in none once more.
+#: Every queue that it was routed to had seen its publishing id before, so none took it.
 KNOWN: Final = 16
 
-#: Inside: a queue must drop from its head what is too much, once the journal knows the message.
+#: Internal: a queue has to drop messages from its head once the journal has this one.
 _BOUNDED: Final = 4
 
-#: Inside: a queue knows a publisher's name as the user's from this message on.
+#: Internal: with this message a queue learned who owns the publisher's name.
 _NAMED: Final = 32
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class StagingRoom:
-    """Who makes the staging queues of each new vhost."""
+    """The maker of the staging queues of each new vhost."""
 
     def open(self, vhost: Vhost) -> StagingQueues:
-        """Return what stands behind the staging queues of `vhost`."""
+        """Return the object behind the staging queues of `vhost`."""
         return StagingQueues()
 
 
 @final
 class Vhost(VhostState):
-    """One virtual host: its parts, and the messages that go through them."""
+    """One virtual host."""
 
     def __init__(self, turn: Turn, ids: Ids, name: str, staging: StagingRoom) -> None:
         super().__init__(turn, ids, name)
@@ -78,7 +78,7 @@ class Vhost(VhostState):
         )
 
     def recorded_queues(self) -> list[Queue]:
-        """Return what the journal knows by an id: durable queues, and what exchanges delay."""
+        """Return the queues that the journal knows by id: durable ones and delayed messages."""
         found = [queue for queue in self.queues.by_name.values() if queue.recorded]
         for exchange in self.exchanges.by_name.values():
             store = exchange.delayed
@@ -87,7 +87,7 @@ class Vhost(VhostState):
         return found
 
     def dissolve(self) -> None:
-        """Let go of all that is in the vhost, because it is deleted; the caller journals that."""
+        """Release everything in the vhost, which is deleted; the caller journals that."""
         self.turn.changes += 1
         self.revision += 1
         self.dissolved = True
@@ -106,11 +106,14 @@ class Vhost(VhostState):
         self.staging.drop()
 
     def adopt(self, queue: Queue) -> None:
-        """Let a new queue know its vhost."""
+        """Tell a new queue which vhost it is in."""
         queue.vhost = self
 
     def bound(self, binding: Binding) -> None:
-        """Hand a new binding what its source keeps for it, and its consumers after the reply."""
+        """Publish to a new binding what its source keeps for new bindings.
+
+        Consumers get it after the reply to the bind.
+        """
         for message in binding.source.replayed():
             # Times begin anew in another queue.
             copy = message.copied(message.address, message.properties, self.turn.now_ms)
@@ -158,10 +161,10 @@ class Vhost(VhostState):
         return routing
 
     def _route_to_queue(self, routing: Routing, name: str) -> None:
-        """Route by the default exchange: to the queue, or the waiting channel, of that name."""
+        """Route by the default exchange: to the queue, or the reply address, of that name."""
         queue = self.queues.by_name.get(name)
         if queue is None and name.startswith(REPLY_PREFIX):
-            # An address ends with its channel, and nothing that is remembered hears of that.
+            # An address ends with its channel, and that does not change the revision.
             routing.dynamic = True
             queue = self.queues.replies.queues.get(name)
         if queue is not None:
@@ -203,7 +206,7 @@ class Vhost(VhostState):
         return outcome
 
     def _record_publisher(self, message: Message, queues: list[Queue], by: Owner | None) -> None:
-        """Journal whose a publisher's name is, in the queues that know it from this message on."""
+        """Journal who owns the publisher's name, for the queues that learned it from `message`."""
         numbered = read_numbered(message.properties)
         if numbered is None:
             return
@@ -244,7 +247,7 @@ class Vhost(VhostState):
         return outcome
 
     def _spread(self, message: Message, queues: list[Queue]) -> i64:
-        """Put `message` into `queues` and name those to the journal whose copy it is to hold."""
+        """Put `message` into `queues`; name to the journal those whose copy it must hold."""
         journal = self.turn.journal
         persistent = message.persistent
         outcome: i64 = 0
