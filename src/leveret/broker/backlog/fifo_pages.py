@@ -118,7 +118,7 @@ class FifoPages(Pages):
         stored.written = True
         if not ref.temporary:
             queue.turn.journal.later(SpillRecord(queue, self.stored, stored, ref))
-        if page.listed and (page.far or not self._is_near(page)):
+        if page.listed and (page.evicted or not self._is_near(page)):
             self._unload(page)
 
     def _is_near(self, page: Page) -> bool:
@@ -164,7 +164,7 @@ class FifoPages(Pages):
         for page in cut:
             self.count += page.waiting
         for page in self.items[self.head :]:
-            page.far = True
+            page.evicted = True
             stored = page.stored
             if stored is not None and stored.written:
                 self._unload(page)

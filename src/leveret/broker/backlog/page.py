@@ -16,7 +16,7 @@ from leveret.broker.backlog.source import TAKEN, Window
 from leveret.broker.backlog.stored import StoredChunk
 from leveret.broker.core.turn import ChunkWanted
 from leveret.broker.values.expiration import own_expiry
-from leveret.chunk import NEVER
+from leveret.chunk import NEVER, Chunk
 from leveret.store.records.ranges import RangeSet
 from leveret.store.segments.segments import ChunkRef
 from leveret.store.segments.spill import SpillOwner
@@ -61,8 +61,8 @@ class Page(SpillOwner):
         self.listed = True
         #: True for a page of an earlier start: messages that are not persistent are gone.
         self.restored = False
-        #: True where it is to leave the memory however soon its turn comes.
-        self.far = False
+        #: True where it is to leave the memory though consumers come to it next.
+        self.evicted = False
         #: True once damage to its chunk was reported.
         self.reported = False
         #: Of a page on the disk: messages of its chunk that left it and are not gone yet.
@@ -73,10 +73,29 @@ class Page(SpillOwner):
         self.owner.spilled(self, ref)
 
     def restore(self, ref: ChunkRef) -> None:
-        """Be a page of an earlier start."""
+        """Be a page of an earlier start, in which waits what its reference counts."""
         self.restored = True
+        self.waiting = ref.persistent
+        self.size = ref.persistent_bytes
+        self.bodies = ref.persistent_bodies
         self.min_expiry = ref.min_expiry
         self.min_timestamp = ref.min_timestamp
+
+    def count_rows(self, chunk: Chunk, gone: RangeSet) -> None:
+        """Count what waits of a chunk of an earlier start row by row, for some of it is gone."""
+        self.waiting = 0
+        self.size = 0
+        self.bodies = 0
+        for index in range(chunk.count):
+            if chunk.persistent(index) and not gone.has(chunk.sequence(index)):
+                properties, body = chunk.sizes(index)
+                self.waiting += 1
+                self.size += properties + body
+                self.bodies += body
+                self.note_level(chunk.priority(index))
+
+    def note_level(self, level: i64) -> None:
+        """Know that a message of that priority waits; only pages of priority queues ask."""
 
     def hold(self, window: Window) -> None:
         """Hold messages in memory, and count them."""

@@ -38,6 +38,8 @@ class Pages(PageOwner):
         self.ready = ready
         self.stored = stored
         self.owner = owner
+        #: True where a restored page counts its rows: a reference does not say their levels.
+        self.counts_rows = False
         #: True from the first page to the last one's end.
         self.active = False
         self.items: list[Page] = []
@@ -214,7 +216,7 @@ class Pages(PageOwner):
             self.active = True
 
     def restored_page(self, ref: ChunkRef) -> Page:
-        """Return a page of an earlier start; what waits in it is to be counted."""
+        """Return a page of an earlier start, as its chunk's reference counts it."""
         page = Page(self, ref.first, ref.last)
         page.restore(ref)
         return page

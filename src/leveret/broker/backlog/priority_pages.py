@@ -75,6 +75,10 @@ class PriorityPage(Page):
         #: Rows of these levels that are not the page's: they were handed out, or are in memory.
         self.skipped = RangeSet()
 
+    def note_level(self, level: i64) -> None:
+        """Know that a message of that level waits."""
+        self.levels |= level_bit(level)
+
     def skip(self, sequences: list[tuple[int, bool]]) -> None:
         """Set `skipped`: for each row of `levels` in order, whether it is not the page's."""
         self.skipped = RangeSet()
@@ -94,6 +98,7 @@ class PriorityPages(Pages):
         self, queue: Queue, ready: PriorityReady, stored: StoredChunks, owner: BacklogOwner
     ) -> None:
         super().__init__(queue, ready, stored, owner)
+        self.counts_rows = True
         self.priorities = ready
         #: Pages whose chunks are not written yet.
         self.unwritten: i64 = 0
@@ -500,7 +505,7 @@ class PriorityPages(Pages):
         ready.begin_tail()
 
     def restored_page(self, ref: ChunkRef) -> PriorityPage:
-        """Return a page of an earlier start; what waits in it is to be counted."""
+        """Return a page of an earlier start, whose rows are to be counted."""
         page = PriorityPage(self, ref.first, ref.last)
         page.restore(ref)
         return page

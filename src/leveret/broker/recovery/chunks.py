@@ -13,11 +13,6 @@ from mypy_extensions import i64
 
 from leveret.broker.backlog.damage import open_chunk, report_messages
 from leveret.broker.backlog.page import Page
-from leveret.broker.backlog.priority_pages import (
-    PriorityPage,
-    PriorityPages,
-    level_bit,
-)
 from leveret.broker.backlog.source import Returned
 from leveret.broker.classic.chunked import ChunkedQueue
 from leveret.broker.classic.classic import ClassicQueue
@@ -36,7 +31,7 @@ def restore_chunks(
 ) -> None:
     """Give a queue its chunks and pages, and add to `messages` what must be in memory."""
     pages = queue.new_pages() if isinstance(queue, ClassicQueue) else None
-    by_level = isinstance(pages, PriorityPages)
+    by_level = pages is not None and pages.counts_rows
     restored: list[Page] = []
     for ref in sorted(chunks, key=_first):
         queue.turn.spill.use.wrote(ref)
@@ -47,18 +42,14 @@ def restore_chunks(
         page: Page | None = None
         if pages is not None and not in_memory:
             page = pages.restored_page(ref)
-        if page is not None and dead == 0 and not by_level:
-            page.waiting = ref.persistent
-            page.size = ref.persistent_bytes
-            page.bodies = ref.persistent_bodies
-        else:
+        if page is None or dead > 0 or by_level:
             chunk = open_chunk(queue, ref, queue.turn.reader.read(ref), ref.persistent, True)
             if chunk is None:
                 continue
             if page is None:
                 _take(queue, ref, chunk, gone, messages, counts)
                 continue
-            _measure(page, chunk, gone)
+            page.count_rows(chunk, gone)
         if page.waiting > 0:
             page.stored = queue.stored.add(ref, page.waiting)
             page.stored.restored = True
@@ -105,18 +96,6 @@ def _take(
     if live > 0:
         queue.stored.add(ref, live).restored = True
         _forget(queue, ref, gone)
-
-
-def _measure(page: Page, chunk: Chunk, gone: RangeSet) -> None:
-    """Count what waits in a page, row by row: some is gone, or its levels have to be known."""
-    for index in range(chunk.count):
-        if chunk.persistent(index) and not gone.has(chunk.sequence(index)):
-            properties, body = chunk.sizes(index)
-            page.waiting += 1
-            page.size += properties + body
-            page.bodies += body
-            if isinstance(page, PriorityPage):
-                page.levels |= level_bit(chunk.priority(index))
 
 
 def _forget(queue: ChunkedQueue, ref: ChunkRef, gone: RangeSet) -> None:
