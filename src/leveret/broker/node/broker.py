@@ -1,4 +1,4 @@
-"""The broker: its vhosts, the connections that are there, and the alarms that block publishers.
+"""The broker: its vhosts, its connections, and the alarms that block publishers.
 
 The composition root makes it, feeds it time, and runs the effects that its turn noted.
 """
@@ -44,16 +44,16 @@ class Broker:
         self.ids = Ids(stream_ids)
         self._staging = StagingAreas()
         self.vhosts: dict[str, Vhost] = {}
-        #: A dict for its order: what an alarm's end lets go on goes on in the order of arrival.
+        #: A dict for its order: when an alarm ends, connections resume in the order they opened.
         self.links: dict[Link, None] = {}
         self.users = Users(self.turn, self.vhosts, self.links)
         self.eviction = Eviction(self.turn, self.vhosts)
         self.parameters = Parameters(self.turn, self.vhosts)
-        #: Memory for messages beyond which publishers are blocked.
+        #: Publishers are blocked while messages take more memory than this.
         self.memory_bytes_max: i64 = memory_bytes_max
         # What files have must not keep the alarm on.
         self.turn.stream_cache.bytes_max = min(STREAM_CACHE_BYTES_MAX, memory_bytes_max // 8)
-        #: The room on the disk that publishers must leave, and what was there at the last look.
+        #: The disk space that must stay free, and what was free when it was last checked.
         self.disk_free_bytes_min: i64 = 0
         self.disk_free_bytes: i64 = 0
         self.memory_alarm = False
@@ -63,14 +63,14 @@ class Broker:
         self.blocked_reason = ""
 
     def vhost(self, name: str) -> Vhost:
-        """Return a vhost.  Raises: NotAllowed (530) where there is none (behaviour 6)."""
+        """Return a vhost.  Raises: NotAllowed (530) if it does not exist (behaviour 6)."""
         vhost = self.vhosts.get(name)
         if vhost is None:
             raise NotAllowed(f"vhost {name} not found")
         return vhost
 
     def add_vhost(self, name: str) -> Vhost:
-        """Return the vhost `name`, made and journaled where it is new.
+        """Return the vhost `name`; if it is new, create and journal it.
 
         Raises: PreconditionFailed (406) for a name that cannot be, or too many.
         """
@@ -78,7 +78,7 @@ class Broker:
         return self.put_vhost(name, {}, {}) if vhost is None else vhost
 
     def put_vhost(self, name: str, metadata: Arguments, limits: Arguments) -> Vhost:
-        """Make the vhost `name`, or change the one that is there, by one record; return it.
+        """Create or change the vhost `name` by one record, and return it.
 
         What `metadata` does not name stays, and the limits too where `limits` is empty.
 
@@ -103,7 +103,7 @@ class Broker:
         return vhost
 
     def delete_vhost(self, name: str) -> None:
-        """Delete a vhost with all that is in it; its connections are closed (320).
+        """Delete a vhost with its contents, and close its connections (320).
 
         Raises: NotFound (404); PreconditionFailed (406) for one that is protected.
         """
@@ -183,7 +183,7 @@ class Broker:
         self.users.put(user)
 
     def restore_vhost(self, name: str) -> Vhost:
-        """Return the vhost `name`, made where it is new; nothing is journaled."""
+        """Return the vhost `name`; if it is new, create it without a record in the journal."""
         vhost = self.vhosts.get(name)
         if vhost is None:
             self.turn.changes += 1
@@ -192,37 +192,37 @@ class Broker:
         return vhost
 
     def memory_bytes(self) -> i64:
-        """Return about how much memory the messages hold, those that are still coming too."""
+        """Return an estimate of the memory for messages, including those still being received."""
         turn = self.turn
         held = turn.held_bytes + turn.held_messages * MESSAGE_OVERHEAD_BYTES
         return held + turn.assembling_bytes
 
     def is_overfull(self) -> bool:
-        """Tell whether the memory is so far above the watermark that nothing more may come."""
+        """Return whether memory is so far above the watermark that no input may be read."""
         most = self.memory_bytes_max
         return self.memory_bytes() > most + min(most, OVERFULL_BYTES_MAX)
 
     def wants_chunks(self) -> bool:
-        """Tell whether a checkpoint would free much: streams fill memory that is half used."""
+        """Return whether a checkpoint would free much: half the memory is used, much by streams."""
         most = self.memory_bytes_max
         return self.memory_bytes() > most // 2 and self.turn.unchunked_bytes > most // 8
 
     def settle(self) -> None:
-        """End a batch: hand out messages, then judge the memory."""
+        """End a batch of input: deliver messages, then check the memory."""
         self.turn.settle()
         self.judge_memory()
 
     def judge_memory(self) -> None:
-        """Block publishers above the watermark; let them go on at nine tenths of it."""
+        """Block publishers above the watermark; unblock them at nine tenths of it."""
         held = self.memory_bytes()
         self.turn.overfull = self.is_overfull()
         self.eviction.judge(held)
         if not self.memory_alarm and held > self.memory_bytes_max:
             self.memory_alarm = True
-            self._tell_alarms()
+            self._notify_alarms()
         elif self.memory_alarm and held <= self.memory_bytes_max * 9 // 10:
             self.memory_alarm = False
-            self._tell_alarms()
+            self._notify_alarms()
 
     def checkpoint_bytes(self) -> i64:
         """Return about how much a checkpoint would write: live messages that only the journal has.
@@ -234,7 +234,7 @@ class Broker:
         return min(turn.journal.bytes_since_roll, held)
 
     def judge_disk(self, free_bytes: i64, owed_bytes: i64 = 0) -> None:
-        """Block publishers where too little stays free; let them go on with an eighth more.
+        """Block publishers if too little space stays free; unblock them with an eighth more.
 
         What was accepted and is not written yet is taken off, and what the next checkpoint will
         write, or the one that runs (`owed_bytes`): acks and deletes give no room back before it.
@@ -246,16 +246,16 @@ class Broker:
         if not self.disk_alarm and room < least:
             self.disk_alarm = True
             self.turn.disk_short = True
-            self._tell_alarms()
+            self._notify_alarms()
         elif self.disk_alarm and room >= least + least // 8:
             self.disk_alarm = False
             self.turn.disk_short = False
-            self._tell_alarms()
+            self._notify_alarms()
             for vhost in self.vhosts.values():
                 area_of(vhost).go_on()
 
-    def _tell_alarms(self) -> None:
-        """Tell the connections when the first alarm is raised or the last one is over.
+    def _notify_alarms(self) -> None:
+        """Notify the connections when the first alarm starts or the last one ends.
 
         The reason is in RabbitMQ's words (`rabbit_reader:blocked_by_message`).
         """
@@ -274,7 +274,7 @@ class Broker:
                 link.alarm(blocked, self.blocked_reason)
 
     def journal_stop(self, time_ms: i64) -> None:
-        """Journal what only a clean stop can tell: which messages had been handed out."""
+        """Journal which messages were delivered before, which only a clean stop knows."""
         journal = self.turn.journal
         for vhost in self.vhosts.values():
             for queue in vhost.queues.by_name.values():
@@ -283,6 +283,6 @@ class Broker:
         journal.clean_stop(time_ms)
 
     def tick(self) -> None:
-        """Look at the time: streams drop what is too old."""
+        """Do what depends on the time alone: apply the retention of streams."""
         for vhost in self.vhosts.values():
             vhost.queues.retain_streams()

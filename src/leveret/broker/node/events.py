@@ -71,7 +71,7 @@ class Events:
         self.mask: i64 = every - 1
         #: True while publishers are blocked.
         self.paused = False
-        #: Events that were not written: too many in a turn, or no stream to be had.
+        #: Events that were dropped: too many in a turn, or there is no stream.
         self.dropped: i64 = 0
         self._publishes: i64 = 0
         self._noted: list[tuple[Vhost, Message]] = []
@@ -88,7 +88,7 @@ class Events:
         reason: str = "",
         count: i64 = 0,
     ) -> None:
-        """Note what happened in a queue; `count` is how often the message came back before."""
+        """Record what happened in a queue; `count` is how often the message was requeued."""
         vhost = queue.vhost
         if vhost is None:
             return

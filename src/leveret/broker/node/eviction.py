@@ -39,7 +39,7 @@ class Eviction:
         #: True while the memory is fuller than it should be.
         self.full = False
         self._queues: Iterator[ClassicQueue] | None = None
-        #: What was held when all queues had been asked: not again before more comes.
+        #: What was held when all queues had been asked; they are asked again when it grows.
         self._asked_at: i64 = -1
 
     def configure(self, window_bytes: i64, bytes_max: i64) -> None:
@@ -49,7 +49,7 @@ class Eviction:
         self.turn.window_bytes = window_bytes
 
     def judge(self, held: i64) -> None:
-        """Have queues write while `held` bytes are too much; nine tenths of the limit are not."""
+        """Make queues write from when `held` exceeds the limit until it is under nine tenths."""
         if self.bytes_max < 0:
             return
         if not self.full:

@@ -43,10 +43,10 @@ class ParameterComponent:
     """A part of the broker that is configured by parameters."""
 
     def check(self, vhost: str, name: str, value: object) -> None:
-        """Judge a value before it is set.  Raises: PreconditionFailed (406)."""
+        """Check a value before it is set.  Raises: PreconditionFailed (406)."""
 
     def changed(self, vhost: str, name: str, value: object) -> None:
-        """Hear that a parameter has another value; None when it was cleared."""
+        """Apply the new value of a parameter; None when it was cleared."""
 
 
 @final
@@ -70,7 +70,7 @@ class Parameters:
     # -- of a vhost -------------------------------------------------------------------------------
 
     def runs(self, component: str) -> bool:
-        """Tell whether a component is here; parameters of others are kept and have no effect."""
+        """Return whether a component exists; parameters of others are kept without effect."""
         return component in (OPERATOR_POLICY, VHOST_LIMITS) or component in self.components
 
     def check(
@@ -96,7 +96,7 @@ class Parameters:
     def set(
         self, vhost_name: str, component: str, name: str, value: object, others: bool = False
     ) -> None:
-        """Set a parameter of a vhost; it counts at once.
+        """Set a parameter of a vhost; it applies at once.
 
         `others` allows keys that are not known here in an operator policy.
 
@@ -123,7 +123,7 @@ class Parameters:
             known.changed(vhost_name, name, value)
 
     def clear(self, vhost_name: str, component: str, name: str) -> None:
-        """Take a parameter of a vhost away.  Raises: NotFound (404)."""
+        """Remove a parameter of a vhost.  Raises: NotFound (404)."""
         vhost = self._vhost(vhost_name)
         if component == OPERATOR_POLICY:
             vhost.policies.clear_operator(name)
@@ -195,7 +195,7 @@ class Parameters:
         self.global_values[name] = value
 
     def clear_global(self, name: str) -> None:
-        """Take a global parameter away.  Raises: NotFound (404)."""
+        """Remove a global parameter.  Raises: NotFound (404)."""
         if name not in self.global_values:
             raise NotFound(f"no global parameter '{name}'")
         self._turn.changes += 1
@@ -216,7 +216,7 @@ class Parameters:
         return found
 
     def restore(self, kind: str, record: dict[str, object], there: bool) -> None:
-        """Put back what a record tells, or take it out where it is not `there` any more."""
+        """Restore the value of a record, or remove it if it is no longer `there`."""
         name = str(record.get("name", ""))
         held = record.get("value")
         value = held.get("value") if isinstance(held, dict) else None

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 SALT_BYTES: Final = 4
 
-#: The tag of those who may know which vhosts there are.
+#: The tag of users who may list the vhosts.
 ADMINISTRATOR: Final = "administrator"
 
 #: The names of the ways to hash: RabbitMQ's two, and Argon2id in its usual text form.
@@ -111,7 +111,7 @@ def _is_bounded_argon2(password_hash: bytes) -> bool:
 
 
 def check_user_limits(limits: Mapping[str, object]) -> None:
-    """Refuse limits that a user cannot have.  Raises: PreconditionFailed (406)."""
+    """Check the limits of a user.  Raises: PreconditionFailed (406)."""
     for name, value in limits.items():
         if name not in USER_LIMITS:
             raise PreconditionFailed(
@@ -168,10 +168,10 @@ class User:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class RightsWatcher:
-    """Hears of every change of what a user may do, for those who act for users without a link."""
+    """A listener for changed rights, for those who act for users without a connection."""
 
     def rights_changed(self, user: str) -> None:
-        """Hear that a user, his password or what he may do has changed."""
+        """Take note that a user, his password or his rights have changed."""
         raise RuntimeError("who watches the rights says what a change means")
 
 
@@ -197,12 +197,12 @@ class Users:
         self.last_number: i64 = 0
 
     def owner(self, name: str) -> Owner:
-        """Return a user as the owner of what he makes; one who is not there owns nothing."""
+        """Return a user as an owner; an unknown user owns nothing."""
         user = self.by_name.get(name)
         return Owner(name, -1 if user is None else user.number)
 
     def has_owner(self, owner: Owner) -> bool:
-        """Tell whether an owner is there still, and not deleted."""
+        """Return whether an owner still exists."""
         user = self.by_name.get(owner.name)
         return user is not None and user.number == owner.number
 
@@ -272,7 +272,7 @@ class Users:
         for link in list(self._links):
             if link.user == name:
                 link.force(f"user '{name}' is deleted")
-        self._tell(name)
+        self._notify_watchers(name)
 
     def has_tag(self, name: str, tag: str) -> bool:
         """Tell whether a user has a tag."""
@@ -282,7 +282,7 @@ class Users:
     # -- permissions ------------------------------------------------------------------------------
 
     def set_permission(self, user: str, vhost: str, configure: str, write: str, read: str) -> None:
-        """Let a user into a vhost, or change what he may do there.
+        """Give a user a permission for a vhost, or replace the one that he has.
 
         Raises: NotFound (404) without the user or the vhost; PreconditionFailed (406) for a
         pattern that is none.
@@ -294,7 +294,7 @@ class Users:
         self._changed(user, vhost)
 
     def clear_permission(self, user: str, vhost: str) -> None:
-        """Let a user into a vhost no more.  Raises: NotFound (404) where he was not."""
+        """Remove a user's permission for a vhost.  Raises: NotFound (404) if he had none."""
         self._check_there(user, vhost)
         if (user, vhost) not in self.permissions:
             raise NotFound(f"user '{user}' has no permissions in vhost '{vhost}'")
@@ -330,7 +330,7 @@ class Users:
         self._changed(user, vhost)
 
     def clear_topic_permission(self, user: str, vhost: str, exchange: str | None = None) -> None:
-        """Take a topic permission away, or without an exchange all of a user in a vhost.
+        """Remove a topic permission, or without an exchange all of a user in a vhost.
 
         Raises: NotFound (404) where there is none.
         """
@@ -356,9 +356,9 @@ class Users:
             del self.topic_permissions[key]
         for key in [key for key in self.permissions if key[1] == vhost]:
             del self.permissions[key]
-            self._tell(key[0])
+            self._notify_watchers(key[0])
 
-    def _tell(self, user: str) -> None:
+    def _notify_watchers(self, user: str) -> None:
         for watcher in self.watchers:
             watcher.rights_changed(user)
 
@@ -375,7 +375,7 @@ class Users:
         for link in list(self._links):
             if link.user == user and vhost in ("", link.vhost_name):
                 link.access_changed()
-        self._tell(user)
+        self._notify_watchers(user)
 
     # -- limits -----------------------------------------------------------------------------------
 
@@ -428,12 +428,12 @@ class Users:
     # -- putting back, without journal and checks -------------------------------------------------
 
     def restore_user(self, user: User) -> None:
-        """Put a user back."""
+        """Restore a user, without a record."""
         self.by_name[user.name] = user
         self.used(user.number)
 
     def restore_deleted_user(self, name: str) -> None:
-        """Take a user out with all that is his."""
+        """Remove a user, his permissions and his limits, without a record."""
         self.by_name.pop(name, None)
         self.limits.pop(name, None)
         for key in [key for key in self.permissions if key[0] == name]:
