@@ -34,7 +34,7 @@ from leveret.broker.core.turn import Turn
 from leveret.broker.queue.consumer import Consumer
 from leveret.broker.queue.consumers import SingleActive
 from leveret.broker.queue.queue import DROP, REFUSE, TAKE
-from leveret.broker.values.death_reasons import DELIVERY_LIMIT, EXPIRED, MAXLEN, REJECTED
+from leveret.broker.values.death_reasons import DELIVERY_LIMIT, MAXLEN, REJECTED
 from leveret.broker.values.deduplication import Deduplication, QueuedKeys, key_of
 from leveret.broker.values.event_names import ACKED, DELETED, DELIVERED, PURGED, REQUEUED, ROUTED
 from leveret.broker.values.expiration import EXPIRATION_FLAG, deadline_of
@@ -241,28 +241,6 @@ class ClassicQueue(ReadyQueue):
         self.special = True
         return expiry
 
-    def expire(self, now_ms: i64, limit: i64) -> None:
-        """Let up to `limit` waiting messages expire whose deadline is `now_ms` or before."""
-        expiry = self.expiry
-        if expiry is None:
-            return
-        expired: i64 = 0
-        limit = min(limit, self._may_expire())
-        while expired < limit and expiry.heap and expiry.heap[0][0] <= now_ms:
-            sequence = expiry.pop()
-            if sequence != NOTHING and self.discard(sequence, EXPIRED):
-                expired += 1
-            elif sequence == NOTHING and expiry.reads():
-                break
-        self.turn.timed_steps -= expired
-        expiry.arm()
-
-    def _may_expire(self) -> i64:
-        """Return how many messages may expire in this turn."""
-        if self.settings.dead_letter_exchange is None:
-            return self.turn.timed_steps
-        return self.turn.may_expire()
-
     def discard(self, sequence: i64, reason: str) -> bool:
         """Take a waiting message out, to be dead-lettered or dropped; False where none waits."""
         returned = self.ready.remove(sequence)
@@ -289,7 +267,8 @@ class ClassicQueue(ReadyQueue):
         """Hand out what can be and let expire what is due: neither takes another's place."""
         if self.consumers:
             self.dispatch(SLICE_MESSAGES)
-        self.expire(self.turn.now_ms, SLICE_MESSAGES)
+        if self.expiry is not None:
+            self.expiry.expire(self.turn.now_ms, SLICE_MESSAGES)
 
     def _drop_head(self, limit: i64) -> None:
         """Drop up to `limit` messages beyond the limits from the head."""
@@ -359,7 +338,7 @@ class ClassicQueue(ReadyQueue):
         expiry = self.expiry
         if expiry is not None and expiry.heap and expiry.heap[0][0] < now_ms:
             # What expires this very moment may still be delivered: a TTL of 0 asks for that.
-            self.expire(now_ms - 1, SLICE_MESSAGES)
+            expiry.expire(now_ms - 1, SLICE_MESSAGES)
             if expiry.heap and expiry.heap[0][0] < now_ms:
                 return False
         if self.is_over_limit:
@@ -446,8 +425,9 @@ class ClassicQueue(ReadyQueue):
         self.turn.changes += 1
         self.touch()
         if self.special:
-            # All of it: what is got here must not have expired.
-            self.expire(self.turn.now_ms, self.ready.count())
+            if self.expiry is not None:
+                # All of it: what is got here must not have expired.
+                self.expiry.expire(self.turn.now_ms, self.ready.count())
             while self.is_over_limit:
                 self._shrink()
         sequence = self._first_to_get()

@@ -122,10 +122,29 @@ class Expiry(Timed):
                 return sequence
             queue.discard(sequence, EXPIRED)
 
+    def expire(self, now_ms: i64, limit: i64) -> None:
+        """Let up to `limit` waiting messages expire whose deadline is `now_ms` or before.
+
+        This turn may have steps for fewer, above all where each is dead-lettered.
+        """
+        queue = self.queue
+        turn = queue.turn
+        letters = queue.settings.dead_letter_exchange is not None
+        limit = min(limit, turn.may_expire() if letters else turn.timed_steps)
+        expired: i64 = 0
+        while expired < limit and self.heap and self.heap[0][0] <= now_ms:
+            sequence = self.pop()
+            if sequence != NOTHING and queue.discard(sequence, EXPIRED):
+                expired += 1
+            elif sequence == NOTHING and self.reads():
+                break
+        turn.timed_steps -= expired
+        self.arm()
+
     def due(self, now_ms: i64) -> None:
         """Let a slice of what is due expire."""
         queue = self.queue
-        queue.expire(now_ms, SLICE_MESSAGES)
+        self.expire(now_ms, SLICE_MESSAGES)
         if queue.consumers:
             # They may wait for what is behind it.
             queue.mark()

@@ -37,10 +37,6 @@ class ReadyQueue(ChunkedQueue):
         """Take a waiting message out, to be dead-lettered or dropped; False where none waits."""
         raise RuntimeError("a queue with waiting messages discards them")
 
-    def expire(self, now_ms: i64, limit: i64) -> None:
-        """Let up to `limit` waiting messages expire whose deadline is `now_ms` or before."""
-        raise RuntimeError("a queue with waiting messages lets them expire")
-
     def put_back(self, item: Returned) -> None:
         """Let a message that came back wait again at its old place."""
         raise RuntimeError("a queue with waiting messages takes them back")
