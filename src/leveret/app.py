@@ -338,7 +338,7 @@ class Node:
         turn.spill = self._checkpoints.spill
         turn.reader = self._chunks
         if self.settings.event_sample_every:
-            turn.follow(Events(turn, self.settings.event_sample_every))
+            turn.follow(Events(turn, self.broker.vhosts, self.settings.event_sample_every))
         self.broker.eviction.configure(
             self.settings.queue_window_bytes, self.settings.memory_window_bytes
         )

@@ -21,7 +21,7 @@ DEAD: dict[str, object] = {"x-dead-letter-exchange": "", "x-dead-letter-routing-
 def followed(every: int = 1, **options: Any) -> tuple[Node, Peer]:
     """A node that follows messages, and a client with the queue `q`."""
     node = Node(**options)
-    node.turn.follow(Events(node.turn, every))
+    node.turn.follow(Events(node.turn, node.broker.vhosts, every))
     peer = node.connect()
     peer.declare("q", arguments={})
     return node, peer
@@ -206,7 +206,7 @@ def test_each_vhost_has_its_own() -> None:
     node.broker.add_vhost("other")
     other = node.broker.vhosts["other"]
     queue = other.queues.create(Name("q"), True, False, {})
-    noted.queue_event("routed", queue, 1, None)
+    noted.queue_event("routed", "other", queue.name, 1, None)
     node.run()
     assert [e["vhost"] for e in events(node, "other")] == ["other"]
     assert events(node) == []
@@ -215,6 +215,19 @@ def test_each_vhost_has_its_own() -> None:
     node.sync()
     assert "other" not in node.broker.vhosts
     assert EVENT_STREAM not in other.queues.by_name
+
+
+def test_what_was_noted_before_a_vhost_was_deleted_is_not_told_in_a_new_one() -> None:
+    node, _ = followed()
+    noted = node.turn.events
+    assert noted is not None
+    node.broker.add_vhost("other")
+    noted.queue_event("routed", "other", "q", 1, None)
+    node.broker.delete_vhost("other")
+    node.broker.add_vhost("other")
+    node.run()
+    assert events(node, "other") == []
+    assert noted.dropped == 1
 
 
 def test_no_event_while_publishers_are_blocked() -> None:
@@ -238,7 +251,7 @@ def test_a_turn_notes_so_many_events_and_counts_the_rest() -> None:
     assert noted is not None
     queue = node.classic("q")
     for number in range(leveret.limits.EVENTS_PER_TURN_MAX + 1):
-        noted.queue_event("routed", queue, number + 1, None)
+        noted.queue_event("routed", "/", queue.name, number + 1, None)
     node.run()
     assert len(events(node)) == leveret.limits.EVENTS_PER_TURN_MAX
     assert noted.dropped == 1

@@ -460,7 +460,7 @@ def test_it_waits_while_the_disk_is_nearly_full() -> None:
 def followed_node() -> Node:
     """A node that follows every message."""
     node = Node()
-    node.turn.follow(Events(node.turn, 1))
+    node.turn.follow(Events(node.turn, node.broker.vhosts, 1))
     return node
 
 

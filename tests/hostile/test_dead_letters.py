@@ -458,7 +458,7 @@ def test_without_memory_a_letter_is_not_multiplied() -> None:
 
 def test_what_is_dropped_is_an_event() -> None:
     node = Node()
-    node.turn.follow(Events(node.turn, 1))
+    node.turn.follow(Events(node.turn, node.broker.vhosts, 1))
     peer = node.connect()
     attack(node, peer, by_transients(peer))
     for _ in range(TURNS_MAX):

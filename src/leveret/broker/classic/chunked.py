@@ -41,24 +41,26 @@ class ChunkedQueue(Queue):
         self, event: str, sequence: i64, message: Message | None, count: i64 = 0
     ) -> None:
         """Note an event of a message that is followed, or of the queue; see `events.py`."""
-        events = self.turn.events
-        if events is not None and not self.hidden:
-            events.queue_event(event, self, sequence, message, "", count)
+        self._note(event, sequence, message, "", count)
 
     def note_death(self, sequence: i64, message: Message, reason: str, count: i64) -> None:
         """Note that a message that is followed is dead-lettered or dropped."""
-        events = self.turn.events
-        if events is not None and not self.hidden:
-            event = EXPIRED if reason == EXPIRED else DROPPED
-            if self.settings.dead_letter_exchange is not None:
-                event = DEAD_LETTERED
-            events.queue_event(event, self, sequence, message, reason, count)
+        event = EXPIRED if reason == EXPIRED else DROPPED
+        if self.settings.dead_letter_exchange is not None:
+            event = DEAD_LETTERED
+        self._note(event, sequence, message, reason, count)
 
     def note_dropped_copies(self, sequence: i64, message: Message, reason: str, count: i64) -> None:
         """Note that copies of a message that is followed are not made when it is dead-lettered."""
+        self._note(LETTERS_DROPPED, sequence, message, reason, count)
+
+    def _note(
+        self, event: str, sequence: i64, message: Message | None, reason: str, count: i64
+    ) -> None:
         events = self.turn.events
-        if events is not None and not self.hidden:
-            events.queue_event(LETTERS_DROPPED, self, sequence, message, reason, count)
+        vhost = self.vhost
+        if events is not None and vhost is not None and not self.hidden:
+            events.queue_event(event, vhost.name, self.name, sequence, message, reason, count)
 
     def live(self) -> list[Returned]:
         """Return the messages in memory that are journaled, in the order of sequences."""

@@ -17,14 +17,11 @@ Invariant: an owner is judged by name and number, never by the name alone.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from mypy_extensions import i64
 
 from leveret.errors import AccessRefused, PreconditionFailed
-
-if TYPE_CHECKING:
-    from leveret.broker.core.turn import Turn
 
 #: The limits of a user that bound how many of these things he has: see `Quota`.
 MAX_SINKS: Final = "max-sinks"
@@ -106,8 +103,9 @@ class Quota:
     all, so that no user can fill it.
     """
 
-    def __init__(self, turn: Turn, limit: str, most: int) -> None:
-        self.turn = turn
+    def __init__(self, user_limits: dict[str, dict[str, int]], limit: str, most: int) -> None:
+        #: The limits of each user that has any.
+        self.user_limits: Final = user_limits
         #: The user limit that stands for `most` where it is set; a negative one is none.
         self.limit: Final = limit
         self.most: Final = most
@@ -133,7 +131,7 @@ class Quota:
 
     def most_of(self, owner: Owner) -> int:
         """Return how many a user may have; negative for no limit but that of the place."""
-        limits = self.turn.user_limits.get(owner.name)
+        limits = self.user_limits.get(owner.name)
         return self.most if limits is None else limits.get(self.limit, self.most)
 
     def has_room(self, owner: Owner | None, count: int = 1) -> bool:

@@ -14,8 +14,11 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
+from leveret.broker.core.events import MessageEvents
+from leveret.broker.core.memory import HeldMemory
+from leveret.broker.core.ownership import Owner
+from leveret.broker.core.stream_cache import StreamCache
 from leveret.broker.core.timers import Timers
-from leveret.broker.stream.cache import StreamCache
 from leveret.broker.values.letters import LettersDropped
 from leveret.clock import NO_DEADLINE
 from leveret.limits import (
@@ -35,8 +38,6 @@ from leveret.store.segments.segments import SegmentNumbers
 from leveret.store.segments.spill import Spill, SpillBatch
 
 if TYPE_CHECKING:
-    from leveret.broker.core.ownership import Owner
-    from leveret.broker.node.events import Events
     from leveret.store.journal.journal import Journal
     from leveret.store.segments.segments import ChunkRef
 
@@ -215,7 +216,7 @@ class Damaged:
         self.records: Final[i64] = records
 
 
-class Turn:
+class Turn(HeldMemory):
     """The notes of one turn and what every part of the core shares: journal, time, memory."""
 
     #: How many of `burying` are done.
@@ -229,6 +230,7 @@ class Turn:
     disk_short: bool = False
 
     def __init__(self, journal: Journal) -> None:
+        super().__init__()
         self.journal = journal
         #: What the journal has cost the disk since the start.
         self.io = IoCounts()
@@ -258,7 +260,7 @@ class Turn:
         #: Deadlines, in the time of `now_ms`.
         self.timers = Timers()
         #: Who notes what happens to messages, and which bits of a sequence are zero where it does.
-        self.events: Events | None = None
+        self.events: MessageEvents | None = None
         self.event_mask: i64 = NO_EVENTS
         #: Messages to be dead-lettered when the batch's deliveries are done, and those of them
         #: whose turn has come, from `buried` on.
@@ -279,17 +281,10 @@ class Turn:
         self.user_limits: dict[str, dict[str, int]] = {}
         #: How long a publisher may be idle before its numbers are forgotten.
         self.publisher_expiry_ms: i64 = PUBLISHER_EXPIRY_MS
-        #: Bytes and number of the messages held in memory, each counted once per queue.
-        self.held_bytes: i64 = 0
-        self.held_messages: i64 = 0
-        #: Bytes of contents that are not complete and of transactions that are not committed.
-        self.assembling_bytes: i64 = 0
-        #: Bytes that streams hold in memory because no chunk has them yet.
-        self.unchunked_bytes: i64 = 0
         #: What streams hold in memory though chunks have it.
         self.stream_cache = StreamCache(self)
 
-    def follow(self, events: Events | None) -> None:
+    def follow(self, events: MessageEvents | None) -> None:
         """Have events noted from now on, or none."""
         self.events = events
         self.event_mask = NO_EVENTS if events is None else events.mask

@@ -128,6 +128,8 @@ class Broker:
         self.users.forget_vhost(name)
         self.parameters.forget_vhost(name)
         vhost.dissolve()
+        if self.turn.events is not None:
+            self.turn.events.forget_vhost(name)
 
     def enter(self, link: Link, name: str) -> Vhost:
         """Let a connection whose user is known into a vhost, and return it.

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
+from leveret.broker.core.events import MessageEvents
 from leveret.broker.values.event_names import (
     ACKED,
     DEAD_LETTERED,
@@ -62,19 +63,18 @@ _ADDRESSES: Final = {
 
 
 @final
-class Events:
+class Events(MessageEvents):
     """What is noted in a turn, and the way from there to the streams."""
 
-    def __init__(self, turn: Turn, every: i64) -> None:
+    def __init__(self, turn: Turn, vhosts: dict[str, Vhost], every: i64) -> None:
+        # `every` is a power of 2.
+        super().__init__(every - 1)
         self.turn = turn
-        #: Sequences with these bits all zero are followed; `every` is a power of 2.
-        self.mask: i64 = every - 1
-        #: True while publishers are blocked.
-        self.paused = False
-        #: Events that were dropped: too many in a turn, or there is no stream.
-        self.dropped: i64 = 0
+        #: The broker's virtual hosts by their names.
+        self.vhosts = vhosts
         self._publishes: i64 = 0
-        self._noted: list[tuple[Vhost, Message]] = []
+        # The virtual hosts' names and the events.
+        self._noted: list[tuple[str, Message]] = []
         # Names and addresses as JSON, which most events have in common.
         self._texts: dict[str, str] = {}
         self._places: dict[tuple[bytes, bytes], str] = {}
@@ -82,24 +82,22 @@ class Events:
     def queue_event(
         self,
         event: str,
-        queue: Queue,
+        vhost: str,
+        queue: str,
         sequence: i64,
         message: Message | None,
         reason: str = "",
         count: i64 = 0,
     ) -> None:
         """Record what happened in a queue; `count` is how often the message was requeued."""
-        vhost = queue.vhost
-        if vhost is None:
-            return
-        what = f'"queue":{self._quoted(queue.name)},"sequence":{sequence}'
+        what = f'"queue":{self._quoted(queue)},"sequence":{sequence}'
         if reason:
             what += f',"reason":{self._quoted(reason)}'
         if count > 0:
             what += f',"count":{count}'
         self._note(vhost, event, message, what)
 
-    def published(self, vhost: Vhost, message: Message, queues: i64) -> None:
+    def published(self, vhost: str, message: Message, queues: i64) -> None:
         """Note every n-th publish, of a client or out of staging, and that it found no queue."""
         self._publishes += 1
         if self._publishes & self.mask == 0:
@@ -107,14 +105,14 @@ class Events:
                 vhost, PUBLISHED if queues > 0 else UNROUTABLE, message, f'"queues":{queues}'
             )
 
-    def _note(self, vhost: Vhost, event: str, message: Message | None, what: str) -> None:
+    def _note(self, vhost: str, event: str, message: Message | None, what: str) -> None:
         """Note an event; `what` are the fields between those of all events and the message's."""
         if self.paused or len(self._noted) >= EVENTS_PER_TURN_MAX:
             self.dropped += 1
             return
         now_ms = self.turn.now_ms
         # Text by text: an encoder of JSON took two thirds of what an event costs.
-        text = f'{{"event":"{event}","at_ms":{now_ms},"vhost":{self._quoted(vhost.name)},{what}'
+        text = f'{{"event":"{event}","at_ms":{now_ms},"vhost":{self._quoted(vhost)},{what}'
         if message is not None:
             place = self._place(message.address)
             text += f',{place},"taken_ms":{message.timestamp_ms},"bytes":{len(message.body)}'
@@ -147,18 +145,25 @@ class Events:
             self._places[names] = known
         return known
 
+    def forget_vhost(self, vhost: str) -> None:
+        """Drop what was noted in a virtual host, because it is deleted."""
+        left = [entry for entry in self._noted if entry[0] != vhost]
+        self.dropped += len(self._noted) - len(left)
+        self._noted = left
+
     def flush(self) -> None:
-        """Write what was noted; outside of any other record."""
+        """Write what was noted; outside of any other record of the journal."""
         if not self._noted:
             return
         noted = self._noted
         self._noted = []
         streams: dict[str, Queue | None] = {}
-        for vhost, message in noted:
-            if vhost.name not in streams:
-                streams[vhost.name] = self._stream(vhost)
-            stream = streams[vhost.name]
-            if stream is None:
+        for name, message in noted:
+            vhost = self.vhosts.get(name)
+            if name not in streams:
+                streams[name] = None if vhost is None else self._stream(vhost)
+            stream = streams[name]
+            if vhost is None or stream is None:
                 self.dropped += 1
             else:
                 vhost.publish(message, [stream], None)
@@ -168,8 +173,6 @@ class Events:
         stream = vhost.queues.by_name.get(EVENT_STREAM)
         if stream is not None:
             return stream if stream.keeps_all else None
-        if vhost.dissolved:
-            return None
         reply_group = self.turn.reply_group
         arguments: dict[str, object] = {
             "x-queue-type": "stream",

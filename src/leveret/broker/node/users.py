@@ -191,8 +191,7 @@ class Users:
         #: By user and vhost, then by exchange.
         self.topic_permissions: dict[tuple[str, str], dict[str, TopicPermission]] = {}
         #: By user: what of `USER_LIMITS` is set; a negative number is no limit.
-        self.limits: dict[str, dict[str, int]] = {}
-        turn.user_limits = self.limits
+        self.limits = turn.user_limits
         #: The highest number that a user ever had.
         self.last_number: i64 = 0
 

@@ -62,7 +62,7 @@ class Publishers(Timed):
         super().__init__()
         self.turn = turn
         self.by_name: dict[bytes, Publisher] = {}
-        self.quota: Final = Quota(turn, MAX_PUBLISHERS, PUBLISHERS_PER_USER_MAX)
+        self.quota: Final = Quota(turn.user_limits, MAX_PUBLISHERS, PUBLISHERS_PER_USER_MAX)
         self._swept_ms: i64 = 0
         # Before all is learned: the owners that records told.
         self._learned: dict[bytes, Owner] = {}

@@ -287,7 +287,7 @@ class Release(SpillWaiter):
         vhost.move(queue, sequence, message, letter, targets)
         if vhost.turn.events is not None:
             # As of a publish: what was staged is published now.
-            vhost.turn.events.published(vhost, released, found)
+            vhost.turn.events.published(vhost.name, released, found)
         if reached:
             self.sink.released += 1
         else:

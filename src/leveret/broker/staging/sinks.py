@@ -57,7 +57,7 @@ class Sinks(Timed):
         self.by_place: dict[tuple[str, str], Sink] = {}
         #: The staging queues of each name, by their ids.
         self.staged: dict[str, dict[i64, ClassicQueue]] = {}
-        self.quota: Final = Quota(turn, MAX_SINKS, SINKS_PER_USER_MAX)
+        self.quota: Final = Quota(turn.user_limits, MAX_SINKS, SINKS_PER_USER_MAX)
         # Of each name: the one that was adopted, and of each owner too how many have a destination.
         self._adopted: dict[str, Sink] = {}
         self._placed: dict[tuple[str, str], i64] = {}

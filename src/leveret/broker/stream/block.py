@@ -12,20 +12,19 @@ from typing import final
 
 from mypy_extensions import i64
 
+from leveret.broker.core.stream_cache import CachedBlock
 from leveret.chunk import CHUNK_HEADER_BYTES, ROW_BYTES
 from leveret.message import Message
 from leveret.store.segments.segments import ChunkRef
 
 
 @final
-class Block:
+class Block(CachedBlock):
     """Consecutive messages of a stream."""
 
     def __init__(self, first: i64) -> None:
+        super().__init__()
         self.first: i64 = first
-        self.count: i64 = 0
-        #: Bytes of bodies and properties.
-        self.size: i64 = 0
         #: When the newest message was taken, and the newest of all blocks before this one.
         self.timestamp_max: i64 = 0
         self.timestamp_before: i64 = 0
@@ -50,6 +49,10 @@ class Block:
         messages.append(message)
         self.count += 1
         self.size += message.size
+
+    def unload(self) -> None:
+        """Let go of the messages, which a file has."""
+        self.messages = None
 
 
 def stored_block(ref: ChunkRef) -> Block:

@@ -64,7 +64,7 @@ class StreamOffsets(Timed):
         #: Whom owners offer names to.
         self.offered: dict[str, Owner] = {}
         self.quota: Final = Quota(
-            stream.turn, MAX_STREAM_CONSUMERS, STREAM_OFFSET_NAMES_PER_USER_MAX
+            stream.turn.user_limits, MAX_STREAM_CONSUMERS, STREAM_OFFSET_NAMES_PER_USER_MAX
         )
         #: Groups that may have come further than is stored.
         self._moved: dict[str, StreamGroup] = {}

@@ -31,8 +31,6 @@ class VhostState:
         self._strict_keys = False
         #: The group of the journal that holds the newest removal of a definition.
         self.removed_group: i64 = 0
-        #: True when the vhost is deleted: nothing is declared in it any more.
-        self.dissolved = False
 
     @property
     def strict_keys(self) -> bool:

@@ -90,7 +90,6 @@ class Vhost(VhostState):
         """Release everything in the vhost, which is deleted; the caller journals that."""
         self.turn.changes += 1
         self.revision += 1
-        self.dissolved = True
         for queue in self.queues.by_name.values():
             queue.deleted = True
             queue.bindings.clear()

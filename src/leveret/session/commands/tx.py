@@ -141,7 +141,7 @@ def _publish(channel: Channel, publish: TxPublish) -> i64:
     elif queues:
         outcome = channel.vhost.publish(message, queues, owner)
     if turn.events is not None and publish.staging is None:
-        turn.events.published(channel.vhost, message, len(queues))
+        turn.events.published(channel.vhost.name, message, len(queues))
     if publish.mandatory and not is_reached(queues):
         return_message(channel, message)
     return outcome

@@ -80,7 +80,7 @@ def deliver_now(channel: Channel, message: Message, queues: list[Queue], mandato
             # Before the next publish, which may find no room with a consumer any more.
             queue.dispatch(1)
     if turn.events is not None:
-        turn.events.published(vhost, message, len(taking))
+        turn.events.published(vhost.name, message, len(taking))
     if mandatory and not is_reached(queues):
         return_message(channel, message)
     elif not taking:

@@ -142,7 +142,7 @@ class Publisher:
         if queues:
             outcome = vhost.publish(message, queues, connection.as_owner)
         if turn.events is not None:
-            turn.events.published(vhost, message, len(queues))
+            turn.events.published(vhost.name, message, len(queues))
         if route.mandatory:
             if not is_reached(queues):
                 return_message(channel, message)

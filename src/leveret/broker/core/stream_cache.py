@@ -10,30 +10,39 @@ or one block.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, final
+from typing import final
 
 from mypy_extensions import i64
 
+from leveret.broker.core.memory import HeldMemory
 from leveret.limits import MESSAGE_OVERHEAD_BYTES, STREAM_CACHE_BYTES_MAX
 
-if TYPE_CHECKING:
-    from leveret.broker.core.turn import Turn
-    from leveret.broker.stream.block import Block
+
+class CachedBlock:
+    """A block of a stream as far as the cache knows it."""
+
+    def __init__(self) -> None:
+        self.count: i64 = 0
+        #: Bytes of bodies and properties.
+        self.size: i64 = 0
+
+    def unload(self) -> None:
+        """Let go of the messages, which a file has."""
 
 
 @final
 class StreamCache:
     """The blocks, the one used longest ago first."""
 
-    def __init__(self, turn: Turn) -> None:
-        self.turn = turn
-        self.blocks: dict[Block, None] = {}
+    def __init__(self, memory: HeldMemory) -> None:
+        self.memory = memory
+        self.blocks: dict[CachedBlock, None] = {}
         #: Memory of what is here, and how much of it is bodies and properties.
         self.bytes: i64 = 0
         self.message_bytes: i64 = 0
         self.bytes_max: i64 = STREAM_CACHE_BYTES_MAX
 
-    def put(self, block: Block) -> None:
+    def put(self, block: CachedBlock) -> None:
         """Keep the messages of a block for a while; their memory is counted already."""
         self.blocks[block] = None
         self.bytes += block.size + block.count * MESSAGE_OVERHEAD_BYTES
@@ -41,19 +50,19 @@ class StreamCache:
         while self.bytes > self.bytes_max and len(self.blocks) > 1:
             self.drop(next(iter(self.blocks)))
 
-    def use(self, block: Block) -> None:
+    def use(self, block: CachedBlock) -> None:
         """Note that a block was read."""
         if block in self.blocks:
             del self.blocks[block]
             self.blocks[block] = None
 
-    def drop(self, block: Block) -> None:
+    def drop(self, block: CachedBlock) -> None:
         """Let go of a block's memory, if it is here."""
         if block not in self.blocks:
             return
         del self.blocks[block]
         self.bytes -= block.size + block.count * MESSAGE_OVERHEAD_BYTES
         self.message_bytes -= block.size
-        block.messages = None
-        self.turn.held_bytes -= block.size
-        self.turn.held_messages -= block.count
+        block.unload()
+        self.memory.held_bytes -= block.size
+        self.memory.held_messages -= block.count
