@@ -18,6 +18,7 @@ from leveret.broker.policy.keys import (
     suits,
     utf8_size,
 )
+from leveret.broker.values.applied_policy import AppliedPolicy
 from leveret.broker.values.arguments import NUMBER_MAX, Arguments
 from leveret.broker.values.patterns import Pattern, compile_pattern
 from leveret.errors import PreconditionFailed
@@ -35,7 +36,7 @@ _TYPES: Final = {"classic_queues": "classic", "quorum_queues": "quorum", "stream
 
 
 @final
-class Policy:
+class Policy(AppliedPolicy):
     """One policy or operator policy."""
 
     def __init__(
@@ -48,12 +49,9 @@ class Policy:
         compiled: Pattern | None,
         operator: bool,
     ) -> None:
-        self.name: Final = name
+        super().__init__(name, priority, in_force(definition, operator))
         self.pattern: Final = pattern
         self.definition: Final = definition
-        #: The part of the definition that has an effect here.
-        self.in_force: Final = in_force(definition, operator)
-        self.priority: Final = priority
         self.apply_to: Final = apply_to
         #: None for a pattern of an earlier version that is none any more; it matches nothing.
         self._compiled: Final = compiled
@@ -61,12 +59,6 @@ class Policy:
     def without_effect(self) -> list[str]:
         """Return the keys of the definition that have no effect here."""
         return [key for key in self.definition if key not in self.in_force]
-
-    def before(self, other: Policy) -> bool:
-        """Tell whether this one counts where both match."""
-        if self.priority != other.priority:
-            return self.priority > other.priority
-        return self.name < other.name
 
     def fits_queue(self, queue: Queue) -> bool:
         """Tell whether it is for `queue`."""
@@ -155,7 +147,7 @@ def restored_policy(record: dict[str, object], operator: bool) -> Policy:
     )
 
 
-def effective_definition(policy: Policy | None, operator: Policy | None) -> Arguments:
+def effective_definition(policy: AppliedPolicy | None, operator: AppliedPolicy | None) -> Arguments:
     """Return what both say together, as a listing shows it."""
     return merge_operator(
         {} if policy is None else policy.in_force,

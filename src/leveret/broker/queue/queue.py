@@ -18,6 +18,7 @@ from leveret.broker.core.turn import Dispatcher, Link, Turn
 from leveret.broker.queue.consumers import Turns
 from leveret.broker.queue.expiry import QueueExpiry
 from leveret.broker.queue.publishers import Publishers, publisher_record
+from leveret.broker.values.applied_policy import AppliedPolicy
 from leveret.broker.values.queue_settings import QueueSettings
 from leveret.errors import AccessRefused
 from leveret.names import Name
@@ -25,7 +26,6 @@ from leveret.wire.numbered import Numbered
 
 if TYPE_CHECKING:
     from leveret.broker.core.ownership import Owner
-    from leveret.broker.policy.policy import Policy
     from leveret.broker.queue.consumer import Consumer
     from leveret.broker.topology.binding import Binding
     from leveret.broker.vhost.vhost import Vhost
@@ -67,8 +67,8 @@ class Queue(Dispatcher):
         self.auto_delete = auto_delete
         self.arguments = arguments
         #: The policies that count for it (`vhost.policies`).
-        self.policy: Policy | None = None
-        self.operator_policy: Policy | None = None
+        self.policy: AppliedPolicy | None = None
+        self.operator_policy: AppliedPolicy | None = None
         #: True for queues whose definition is in the journal; an exclusive one ends with its link.
         self.recorded = durable and not exclusive
         #: The vhost that holds it, for dead letters.

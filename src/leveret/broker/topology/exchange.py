@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
+from leveret.broker.values.applied_policy import AppliedPolicy
 from leveret.broker.values.delay import delay_of
 from leveret.limits import DELAY_MS_MAX, ROUTING_MATCHES_MAX
 from leveret.names import Name
@@ -19,7 +20,6 @@ from leveret.wire.properties import property_headers
 if TYPE_CHECKING:
     from leveret.broker.classic.delayed import DelayedMessages
     from leveret.broker.core.turn import Turn
-    from leveret.broker.policy.policy import Policy
     from leveret.broker.queue.queue import Queue
     from leveret.broker.topology.binding import Binding
     from leveret.message import Message
@@ -50,7 +50,7 @@ class Exchange:
         self.internal = internal
         self.arguments = arguments
         #: The policy that counts for it (`vhost.policies`).
-        self.policy: Policy | None = None
+        self.policy: AppliedPolicy | None = None
         #: True where messages may ask for a delay, and what keeps those that did.
         self.delays = False
         self.delayed: DelayedMessages | None = None

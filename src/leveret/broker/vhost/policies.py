@@ -17,6 +17,7 @@ from leveret.broker.policy.keys import merge_exchange_arguments, merge_queue_arg
 from leveret.broker.policy.policy import Policy, queue_type
 from leveret.broker.queue.queue import Queue
 from leveret.broker.topology.exchange import Exchange
+from leveret.broker.values.applied_policy import AppliedPolicy
 from leveret.broker.vhost.delays import Delays
 from leveret.broker.vhost.state import VhostState
 from leveret.errors import NotFound, PreconditionFailed
@@ -183,11 +184,11 @@ def _best_for_queue(queue: Queue, policies: dict[str, Policy]) -> Policy | None:
 
 def _after_queue(
     queue: Queue,
-    current: Policy | None,
+    current: AppliedPolicy | None,
     policies: dict[str, Policy],
     old: Policy | None,
     new: Policy | None,
-) -> Policy | None:
+) -> AppliedPolicy | None:
     """Return the policy that counts for a queue after `new` replaced `old` among `policies`.
 
     Most queues need no look at all policies: theirs is still there and before the new one.
