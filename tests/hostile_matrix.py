@@ -296,7 +296,7 @@ def state(node: Node, but: str = "") -> tuple[object, ...]:
     for vhost in vhosts.values():
         for queue in vhost.queues.by_name.values():
             counts = (int(queue.ready_count()), int(queue.unacked_count), len(queue.consumers))
-            found.append((vhost.name, queue.name, counts, len(queue.bindings)))
+            found.append((vhost.name, queue.name, counts, len(vhost.exchanges.bindings_to(queue))))
         found.append((vhost.name, sorted(vhost.exchanges.by_name), _owners(vhost)))
     return tuple(found)
 

@@ -185,7 +185,7 @@ def test_a_binding_key_that_is_no_weight(peer: Peer, key: str, why: str) -> None
     peer.declare("q")
     assert refused_bind(peer, key) == f"The binding key {why}"
     assert not peer.node.vhost.exchanges.by_name["e"].bindings
-    assert not peer.node.vhost.queues.by_name["q"].bindings
+    assert not peer.node.vhost.exchanges.bindings_to(peer.node.vhost.queues.by_name["q"])
 
 
 def test_the_limit_of_weights(peer: Peer) -> None:

@@ -347,7 +347,9 @@ def test_every_number_in_a_binding_key() -> None:
                 ),
                 publish(1, f"e-{kind}", "k", b"m"),
             )  # fmt: skip
-            for binding in list(trial.node.vhost.queues.by_name["q"].bindings):
+            for binding in trial.node.vhost.exchanges.bindings_to(
+                trial.node.vhost.queues.by_name["q"]
+            ):
                 if binding.source.name:
                     vhost = trial.node.vhost
                     vhost.exchanges.unbind(

@@ -190,10 +190,7 @@ class DeadLetter(Dying):
         queue = self.queue
         vhost = queue.vhost
         name = queue.settings.dead_letter_exchange
-        exchange = (
-            vhost.exchanges.by_name.get(name) if vhost is not None and name is not None else None
-        )
-        if vhost is None or exchange is None or queue.deleted:
+        if vhost is None or name is None or queue.deleted or not vhost.has_exchange(name):
             if name is None or queue.deleted or not self._wait():
                 queue.moved(self.sequence, self.message, False)
             return 1
@@ -208,13 +205,13 @@ class DeadLetter(Dying):
             keys = [queue.settings.dead_letter_routing_key]
         else:
             keys = keys + blind_copies(self.message.address)
-        routing = vhost.route_copies(exchange, keys[0], keys[1:], properties)
+        routing = vhost.route_letter(name, keys[0], keys[1:], properties)
         matched = routing.queues
         targets = [target for target in matched if not _is_cycle(target.name, deaths)]
         most: i64 = len(targets)
         if letters_left != ALL_LETTERS:
             most = 1 if queue.turn.overfull else letters_left
-        letter = self._letter(properties, exchange.name, shared(letters_left, len(targets)))
+        letter = self._letter(properties, name, shared(letters_left, len(targets)))
         full = [target for target in targets if target.screens and target.is_full(letter)]
         if (not matched or full) and self._wait():
             return 1 + routing.matched

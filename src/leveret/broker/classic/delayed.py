@@ -36,7 +36,6 @@ from leveret.message import ALL_LETTERS, Address, Message
 
 if TYPE_CHECKING:
     from leveret.broker.queue.queue import Queue
-    from leveret.broker.topology.exchange import Exchange
 
 #: Entries of the heap beyond twice what is there that are worth sorting out.
 _SORT_OUT_AT: Final = 1024
@@ -66,10 +65,10 @@ class DueTimer(Timed):
 class DelayedMessages(ChunkedQueue):
     """The store of one delayed exchange; every message in it is journaled, persistent or not."""
 
-    def __init__(self, turn: Turn, queue_id: i64, exchange: Exchange) -> None:
-        super().__init__(turn, queue_id, "", exchange.durable, False, False, {})
+    def __init__(self, turn: Turn, queue_id: i64, exchange_name: str, durable: bool) -> None:
+        super().__init__(turn, queue_id, "", durable, False, False, {})
         self.keeps_all = True
-        self.exchange = exchange
+        self.exchange_name = exchange_name
         self.messages: dict[i64, Message] = {}
         self.heap: list[tuple[int, int]] = []
         self.next_sequence: i64 = 1
@@ -129,7 +128,7 @@ class DelayedMessages(ChunkedQueue):
         vhost = self.vhost
         if vhost is not None:
             letter = undelayed(blinded(message), now_ms)
-            queues = vhost.destinations(self.exchange, letter)
+            queues = vhost.destinations(self.exchange_name, letter)
             left = message.address.letters_left
             if left != ALL_LETTERS and len(queues) > 1:
                 # A dead letter that was delayed: more queues than one count as if it died here.
@@ -205,7 +204,7 @@ class DelayedMessages(ChunkedQueue):
 
     def definition(self, vhost: str) -> dict[str, object]:
         """Return the store as its journal record holds it: a queue without a name."""
-        return super().definition(vhost) | {"delays": self.exchange.name}
+        return super().definition(vhost) | {"delays": self.exchange_name}
 
     # -- checkpoints ------------------------------------------------------------------------------
 

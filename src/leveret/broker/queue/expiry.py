@@ -46,5 +46,5 @@ class QueueExpiry(Timed):
         if now_ms < self.touched_ms + self.expires_ms or turn.timed_steps <= 0:
             self.arm()
         elif queue.vhost is not None:
-            turn.timed_steps -= 1 + len(queue.bindings) + queue.ready_count()
-            queue.vhost.queues.drop(queue)
+            steps = queue.vhost.drop_unused(queue)
+            turn.timed_steps -= steps

@@ -27,8 +27,7 @@ from leveret.wire.numbered import Numbered
 if TYPE_CHECKING:
     from leveret.broker.core.ownership import Owner
     from leveret.broker.queue.consumer import Consumer
-    from leveret.broker.topology.binding import Binding
-    from leveret.broker.vhost.vhost import Vhost
+    from leveret.broker.queue.host import QueueHost
     from leveret.message import Message
     from leveret.store.checkpoint.checkpoint import NewChunk
 
@@ -72,7 +71,7 @@ class Queue(Dispatcher):
         #: True for queues whose definition is in the journal; an exclusive one ends with its link.
         self.recorded = durable and not exclusive
         #: The vhost that holds it, for dead letters.
-        self.vhost: Vhost | None = None
+        self.vhost: QueueHost | None = None
         self.settings = QueueSettings(arguments)
         #: True where `screen` must be asked before each publish.
         self.screens = False
@@ -93,7 +92,6 @@ class Queue(Dispatcher):
         self.single_active = False
         self.exclusive_consumer = False
         self.had_consumer = False
-        self.bindings: dict[Binding, None] = {}
         self.deleted = False
         self.define_group: i64 = 0
         # Counters are plain numbers that only grow; who wants a rate computes it.
@@ -227,6 +225,10 @@ class Queue(Dispatcher):
         `failed` tells that it was rejected, or its channel ended, and not that it was given back.
         """
         raise RuntimeError("a queue type takes messages back")
+
+    def moved(self, sequence: i64, message: Message, recorded: bool) -> None:
+        """Forget a message that left; `recorded` tells that the journal knows it."""
+        raise RuntimeError("a queue type knows what leaves it")
 
     def purge(self) -> i64:
         """Drop the messages that wait; return their number.  Unacked ones stay."""

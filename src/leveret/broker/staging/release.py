@@ -275,8 +275,7 @@ class Release(SpillWaiter):
         if not reached and self.unroutable.startswith(DEAD_LETTER):
             name = self.unroutable[len(DEAD_LETTER) :]
             letter = DeadLetter(queue, sequence, letter, UNROUTABLE).letter_to(name)
-            exchange = vhost.exchanges.by_name.get(name)
-            targets = vhost.destinations(exchange, letter) if exchange is not None else []
+            targets = vhost.destinations(name, letter)
         for target in targets:
             if target.screens and target.is_full(letter):
                 self._wait()

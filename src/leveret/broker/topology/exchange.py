@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
+from leveret.broker.queue.host import Destinations
 from leveret.broker.values.applied_policy import AppliedPolicy
 from leveret.broker.values.delay import delay_of
 from leveret.limits import DELAY_MS_MAX, ROUTING_MATCHES_MAX
@@ -117,7 +118,7 @@ class Exchange:
 
 
 @final
-class Routing:
+class Routing(Destinations):
     """The routing of one message, or of one routing key when the result does not depend on more.
 
     After `run`, `queues` holds each matched queue once and `dynamic` tells that message headers
@@ -125,13 +126,11 @@ class Routing:
     """
 
     def __init__(self, routing_key: str, properties: bytes) -> None:
+        super().__init__()
         self.routing_key = routing_key
         self.properties = properties
         #: The keys of the headers CC and BCC.
         self.more_keys: list[str] = []
-        self.queues: list[Queue] = []
-        #: How many bindings matched, those to the same queue and by several keys too.
-        self.matched: i64 = 0
         self.dynamic = False
         #: Why a client's publish is to be refused (406); what the broker itself sends goes on.
         self.refusal = ""

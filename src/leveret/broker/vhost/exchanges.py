@@ -62,6 +62,8 @@ class Exchanges:
         self._delays: Final = delays
         self.by_name: Final = by_name
         self._queues: Final = queues
+        #: The bindings to each queue that has any, which go when it is deleted.
+        self._queue_bindings: Final[dict[Queue, dict[Binding, None]]] = {}
         self.count_max: i64 = EXCHANGES_PER_VHOST_MAX
         self.bindings_max: i64 = BINDINGS_PER_EXCHANGE_MAX
         for name, kind in _PREDECLARED:
@@ -315,11 +317,26 @@ class Exchanges:
         source.add(binding)
         source.bindings[binding.identity] = binding
         if queue is not None:
-            queue.bindings[binding] = None
+            self._queue_bindings.setdefault(queue, {})[binding] = None
         elif exchange is not None:
             exchange.bound_from[binding] = None
         self._vhost.revision += 1
         return binding
+
+    def bindings_to(self, queue: Queue) -> list[Binding]:
+        """Return the bindings to a queue."""
+        return list(self._queue_bindings.get(queue, ()))
+
+    def unbind_queue(self, queue: Queue) -> None:
+        """Remove the bindings to a queue that is deleted; its record stands for them too."""
+        for binding in self.bindings_to(queue):
+            self.remove(binding, False)
+        self._queue_bindings.pop(queue, None)
+
+    def clear(self) -> None:
+        """Forget all of them, because the vhost is deleted."""
+        self.by_name.clear()
+        self._queue_bindings.clear()
 
     def _check_bindable(self, source_name: str, destination_name: str, to_queue: bool) -> None:
         if not source_name or (not to_queue and not destination_name):
@@ -356,7 +373,11 @@ class Exchanges:
     def _forget_destination(self, binding: Binding) -> None:
         """Remove `binding` from the list that its destination keeps."""
         if binding.queue is not None:
-            binding.queue.bindings.pop(binding, None)
+            bindings = self._queue_bindings.get(binding.queue)
+            if bindings is not None:
+                bindings.pop(binding, None)
+                if not bindings:
+                    del self._queue_bindings[binding.queue]
         elif binding.exchange is not None:
             binding.exchange.bound_from.pop(binding, None)
 

@@ -275,9 +275,7 @@ class Queues:
                 "queue", {"vhost": self._vhost.name, "name": queue.name, "id": int(queue.queue_id)}
             )
             self._vhost.removed()
-        for binding in list(queue.bindings):
-            self._exchanges.remove(binding, False)
-        queue.bindings.clear()
+        self._exchanges.unbind_queue(queue)
         consumers = list(queue.consumers)
         queue.consumers.clear()
         for consumer in consumers:

@@ -14,18 +14,19 @@ from typing import Final
 from mypy_extensions import i64
 
 from leveret.broker.core.turn import Turn
+from leveret.broker.queue.host import QueueHost
 from leveret.broker.queue.queue import Queue
 from leveret.broker.topology.binding import Binding
 from leveret.broker.vhost.ids import Ids
 
 
-class VhostState:
+class VhostState(QueueHost):
     """A virtual host as its parts know it."""
 
     def __init__(self, turn: Turn, ids: Ids, name: str) -> None:
+        super().__init__(name)
         self.turn: Final = turn
         self.ids: Final = ids
-        self.name: Final = name
         self.revision: i64 = 1
         #: Keys of topic exchanges must be plain words (`routing.keys`): a setting of the vhost.
         self._strict_keys = False

@@ -10,9 +10,9 @@ from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
-from leveret.broker.classic.chunked import ChunkedQueue
 from leveret.broker.core.ownership import Owner, foreign
 from leveret.broker.core.turn import Turn
+from leveret.broker.queue.host import Destinations
 from leveret.broker.queue.publishers import GIVE_PUBLISHER, publisher_record
 from leveret.broker.queue.queue import DROP, REFUSE, TAKE, Queue
 from leveret.broker.topology.binding import Binding
@@ -92,7 +92,6 @@ class Vhost(VhostState):
         self.revision += 1
         for queue in self.queues.by_name.values():
             queue.deleted = True
-            queue.bindings.clear()
             queue.consumers.clear()
             queue.drop()
             if queue.publishers is not None:
@@ -101,7 +100,7 @@ class Vhost(VhostState):
             exchange.deleted = True
             exchange.drop()
         self.queues.by_name.clear()
-        self.exchanges.by_name.clear()
+        self.exchanges.clear()
         self.staging.drop()
 
     def adopt(self, queue: Queue) -> None:
@@ -117,7 +116,7 @@ class Vhost(VhostState):
             # Times begin anew in another queue.
             copy = message.copied(message.address, message.properties, self.turn.now_ms)
             if binding.exchange is not None:
-                queues = self.destinations(binding.exchange, message)
+                queues = self.destinations(binding.exchange.name, message)
             else:
                 assert binding.queue is not None
                 queues = [binding.queue]
@@ -127,12 +126,21 @@ class Vhost(VhostState):
                 for queue in queues:
                     queue.hold_until(self.turn.reply_group)
 
-    def destinations(self, exchange: Exchange, message: Message) -> list[Queue]:
-        """Return where a message of the broker's own goes from `exchange`."""
+    def drop_unused(self, queue: Queue) -> i64:
+        """Delete a queue that nobody used for as long as it asks; return its steps of work."""
+        steps: i64 = 1 + len(self.exchanges.bindings_to(queue)) + queue.ready_count()
+        self.queues.drop(queue)
+        return steps
+
+    def destinations(self, exchange: str, message: Message) -> list[Queue]:
+        """Return where a message of the broker's own goes; nowhere without the exchange."""
+        found = self.exchanges.by_name.get(exchange)
+        if found is None:
+            return []
         key = message.address.routing_key.decode("utf-8", "surrogateescape")
         headers = property_headers(message.properties) or {}
         copies = carbon_copies(headers) + blind_copies(message.address)
-        return self.route_copies(exchange, key, copies, message.properties).queues
+        return self.route_copies(found, key, copies, message.properties).queues
 
     # -- messages ---------------------------------------------------------------------------------
 
@@ -158,6 +166,17 @@ class Vhost(VhostState):
             for key in more_keys:
                 self._route_to_queue(routing, key)
         return routing
+
+    def has_exchange(self, name: str) -> bool:
+        """Tell whether there is an exchange of that name."""
+        return name in self.exchanges.by_name
+
+    def route_letter(
+        self, exchange: str, routing_key: str, more_keys: list[str], properties: bytes
+    ) -> Destinations:
+        """Return where a dead letter goes from an exchange that is there."""
+        source = self.exchanges.by_name[exchange]
+        return self.route_copies(source, routing_key, more_keys, properties)
 
     def _route_to_queue(self, routing: Routing, name: str) -> None:
         """Route by the default exchange: to the queue, or the reply address, of that name."""
@@ -220,7 +239,7 @@ class Vhost(VhostState):
 
     def move(
         self,
-        queue: ChunkedQueue,
+        queue: Queue,
         sequence: i64,
         message: Message,
         letter: Message,
