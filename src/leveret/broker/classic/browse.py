@@ -18,8 +18,9 @@ from mypy_extensions import i64
 
 from leveret.broker.backlog.source import NOTHING, Returned
 from leveret.broker.classic.classic import ClassicQueue
-from leveret.broker.queue.queue import Queue
+from leveret.broker.queue.consumer import Consumer, Source
 from leveret.broker.values.arguments import NUMBER_MAX
+from leveret.broker.values.queue_settings import QueueSettings
 from leveret.errors import PreconditionFailed
 from leveret.limits import SLICE_MESSAGES
 from leveret.routing.headers import HeadersMatcher
@@ -27,7 +28,6 @@ from leveret.routing.topic import TopicTrie
 from leveret.wire.properties import property_headers
 
 if TYPE_CHECKING:
-    from leveret.broker.queue.consumer import Consumer
     from leveret.message import Message
 
 _FIELDS: Final = ("position", "routing-key", "headers")
@@ -95,7 +95,7 @@ def browse_filter(value: object, where: str) -> BrowseFilter:
     return BrowseFilter(position, routing_key, headers)
 
 
-def make_browser(queue: Queue, value: object, where: str) -> Queue:
+def make_browser(queue: Source, value: object, where: str) -> Browser:
     """Return what stands in for `queue` to a consumer with that `x-browse`.
 
     Raises: PreconditionFailed (406) for what cannot be asked, and of a stream; AccessRefused (403)
@@ -203,21 +203,27 @@ def browse(
 
 
 @final
-class Browser(Queue):
+class Browser(Source):
     """A queue's stand-in for a consumer that browses: its deliveries belong to nobody.
 
     Acks, rejects and requeues of what it delivered mean nothing but credit for more.
     """
 
     def __init__(self, queue: ClassicQueue, wanted: BrowseFilter) -> None:
-        super().__init__(queue.turn, queue.queue_id, queue.name, False, False, False, {})
+        super().__init__(queue.turn, queue.name, QueueSettings({}))
         self.source = queue
         self.look = Look(queue, wanted)
 
-    @property
-    def kind(self) -> str:
-        """Return the kind of the queue that is browsed."""
-        return self.source.kind
+    def subscribe(self, consumer: Consumer, where: str) -> None:
+        """Take the one consumer, which gets messages from the next dispatch on."""
+        self.turn.changes += 1
+        self.consumers.append(consumer)
+        self.mark()
+
+    def unsubscribe(self, consumer: Consumer) -> None:
+        """Let the consumer go: nothing more is looked at."""
+        self.turn.changes += 1
+        self.consumers.clear()
 
     def dispatch(self, limit: i64) -> bool:
         """Deliver up to `limit` of what waits; end the consumer at the end."""
@@ -245,14 +251,6 @@ class Browser(Queue):
         self.deleted = True
         self.consumers.clear()
         consumer.cancel()
-
-    def ready_count(self) -> i64:
-        """Return 0: nothing waits here."""
-        return 0
-
-    def ready_bytes(self) -> i64:
-        """Return 0: nothing waits here."""
-        return 0
 
     def ack(self, sequence: i64, message: Message) -> None:
         """Hear that the consumer can take more."""

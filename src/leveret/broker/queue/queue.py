@@ -14,19 +14,18 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64, mypyc_attr
 
-from leveret.broker.core.turn import Dispatcher, Link, Turn
+from leveret.broker.core.turn import Link, Turn
+from leveret.broker.queue.consumer import Consumer, Source
 from leveret.broker.queue.consumers import Turns
 from leveret.broker.queue.expiry import QueueExpiry
 from leveret.broker.queue.publishers import Publishers, publisher_record
 from leveret.broker.values.applied_policy import AppliedPolicy
 from leveret.broker.values.queue_settings import QueueSettings
 from leveret.errors import AccessRefused
-from leveret.names import Name
 from leveret.wire.numbered import Numbered
 
 if TYPE_CHECKING:
     from leveret.broker.core.ownership import Owner
-    from leveret.broker.queue.consumer import Consumer
     from leveret.broker.queue.host import QueueHost
     from leveret.message import Message
     from leveret.store.checkpoint.checkpoint import NewChunk
@@ -38,8 +37,8 @@ REFUSE: Final = 2
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Queue(Dispatcher):
-    """The base of the queue types; the name is one that was cleaned or kept."""
+class Queue(Source):
+    """The base of the queue types."""
 
     #: True while it must not go: what is in it is promised to others.
     kept: bool = False
@@ -58,9 +57,8 @@ class Queue(Dispatcher):
         auto_delete: bool,
         arguments: dict[str, object],
     ) -> None:
-        super().__init__(turn)
+        super().__init__(turn, name, QueueSettings(arguments))
         self.queue_id: i64 = queue_id
-        self.name = Name(name)
         self.durable = durable
         self.exclusive = exclusive
         self.auto_delete = auto_delete
@@ -72,27 +70,22 @@ class Queue(Dispatcher):
         self.recorded = durable and not exclusive
         #: The vhost that holds it, for dead letters.
         self.vhost: QueueHost | None = None
-        self.settings = QueueSettings(arguments)
         #: True where `screen` must be asked before each publish.
         self.screens = False
         #: True where `make_room` must be asked after each publish.
         self.bounded = False
-        #: True where deliveries carry headers of the queue's own.
-        self.adds_headers = False
         self.expiry_of_queue: QueueExpiry | None = None
         #: True for what takes messages beside the queues and counts as no destination.
         self.is_tap = False
         #: True where every message is journaled, persistent or not (streams).
         self.keeps_all = False
         self.owner: Link | None = None
-        self.consumers: list[Consumer] = []
         #: Who of them is next.
         self.turns = Turns(self.consumers)
         #: True where one consumer at a time gets everything (`x-single-active-consumer`).
         self.single_active = False
         self.exclusive_consumer = False
         self.had_consumer = False
-        self.deleted = False
         self.define_group: i64 = 0
         # Counters are plain numbers that only grow; who wants a rate computes it.
         self.published: i64 = 0
@@ -211,21 +204,6 @@ class Queue(Dispatcher):
         """Tell whether `screen` would refuse `message` for want of room."""
         return False
 
-    def ack(self, sequence: i64, message: Message) -> None:
-        """Let go of a delivered message for good."""
-        raise RuntimeError("a queue type hears acks")
-
-    def reject(self, sequence: i64, message: Message, count: i64) -> None:
-        """Let go of a delivered message that nobody wants; it may be dead-lettered."""
-        raise RuntimeError("a queue type hears rejects")
-
-    def requeue(self, sequence: i64, message: Message, count: i64, failed: bool = False) -> None:
-        """Take back a delivered message at its old place; `count` is how often it went out.
-
-        `failed` tells that it was rejected, or its channel ended, and not that it was given back.
-        """
-        raise RuntimeError("a queue type takes messages back")
-
     def moved(self, sequence: i64, message: Message, recorded: bool) -> None:
         """Forget a message that left; `recorded` tells that the journal knows it."""
         raise RuntimeError("a queue type knows what leaves it")
@@ -281,14 +259,6 @@ class Queue(Dispatcher):
             self.touch()
         # Messages may wait for the one that is next now.
         self.mark()
-
-    def own_entry(self) -> bytes:
-        """Return a header that all deliveries carry, as a table's entry; b"" for none."""
-        return b""
-
-    def names(self) -> list[Name]:
-        """Return the names that the permission to read is asked for."""
-        return [self.name]
 
     def definition(self, vhost: str) -> dict[str, object]:
         """Return the queue as its journal record holds it."""

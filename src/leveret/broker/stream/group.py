@@ -19,15 +19,14 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from leveret.broker.backlog.source import NOTHING
-from leveret.broker.queue.consumers import PartitionActive, SingleActive
-from leveret.broker.queue.queue import Queue
+from leveret.broker.queue.consumer import Consumer, Source
+from leveret.broker.queue.consumers import PartitionActive, SingleActive, Turns
 from leveret.broker.stream.filter import StreamFilter, stream_filter
 from leveret.broker.stream.offsets import check_reader_name
 from leveret.broker.stream.reader import StreamReader
 
 if TYPE_CHECKING:
     from leveret.broker.core.ownership import Owner
-    from leveret.broker.queue.consumer import Consumer
     from leveret.broker.stream.stream import Stream
     from leveret.message import Message
 
@@ -36,17 +35,16 @@ READER_NAME: Final = "x-stream-consumer"
 
 
 @final
-class StreamGroup(Queue):
+class StreamGroup(Source):
     """A stream's stand-in for the consumers of one name."""
 
     def __init__(self, stream: Stream, reader_name: str) -> None:
-        super().__init__(stream.turn, stream.queue_id, stream.name, True, False, False, {})
+        super().__init__(stream.turn, stream.name, stream.settings)
         self.stream: Final = stream
         self.reader_name: Final = reader_name
-        self.settings = stream.settings
-        self.keeps_all = True
+        self.has_offsets = True
         self.adds_headers = True
-        self.turns = (
+        self.turns: Turns = (
             SingleActive(self.consumers)
             if stream.partition < 0
             else PartitionActive(self.consumers, stream.partition)
@@ -59,11 +57,6 @@ class StreamGroup(Queue):
         self.unsettled: dict[i64, None] = {}
         #: The lowest offset that was given back; the next consumer begins there.
         self.returned: i64 = NOTHING
-
-    @property
-    def kind(self) -> str:
-        """Return `stream`."""
-        return "stream"
 
     def own_entry(self) -> bytes:
         """Return the header with a partition's name."""
@@ -198,16 +191,6 @@ class StreamGroup(Queue):
             self.stream.offsets.note(self)
             self._end_unused()
             self.mark()
-
-    # -- what the stream answers ------------------------------------------------------------------
-
-    def ready_count(self) -> i64:
-        """Return how many messages are visible."""
-        return self.stream.ready_count()
-
-    def ready_bytes(self) -> i64:
-        """Return the bytes of all messages."""
-        return self.stream.ready_bytes()
 
 
 def group_of(stream: Stream, name: object, where: str) -> StreamGroup:

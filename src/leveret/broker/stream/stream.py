@@ -58,6 +58,7 @@ class Stream(Queue):
     def __init__(self, turn: Turn, queue_id: i64, name: str, arguments: dict[str, object]) -> None:
         super().__init__(turn, queue_id, name, True, False, False, arguments)
         self.keeps_all = True
+        self.has_offsets = True
         self.adds_headers = True
         #: Which of all streams that ever had its name it is; it is told from them by that.
         self.stream_id = ""

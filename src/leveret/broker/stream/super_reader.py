@@ -12,13 +12,11 @@ from __future__ import annotations
 
 from typing import Final, final
 
-from mypy_extensions import i64
-
 from leveret.broker.core.turn import Turn
-from leveret.broker.queue.consumer import Consumer
-from leveret.broker.queue.queue import Queue
+from leveret.broker.queue.consumer import Consumer, Source
 from leveret.broker.stream.group import READER_NAME, group_of
 from leveret.broker.stream.stream import Stream
+from leveret.broker.values.queue_settings import QueueSettings
 from leveret.errors import AmqpError
 from leveret.names import Name
 
@@ -27,7 +25,7 @@ from leveret.names import Name
 class Part(Consumer):
     """The consumer of one partition."""
 
-    def __init__(self, reading: SuperReading, whole: Consumer, queue: Queue) -> None:
+    def __init__(self, reading: SuperReading, whole: Consumer, queue: Source) -> None:
         super().__init__(
             whole.outlet,
             queue,
@@ -47,18 +45,13 @@ class Part(Consumer):
 
 
 @final
-class SuperReading(Queue):
+class SuperReading(Source):
     """A super stream's stand-in for one consumer that reads all of it."""
 
     def __init__(self, turn: Turn, name: str, streams: list[Stream]) -> None:
-        super().__init__(turn, 0, name, False, False, False, {})
+        super().__init__(turn, name, QueueSettings({}))
         self.streams: Final = streams
         self.parts: list[Part] = []
-
-    @property
-    def kind(self) -> str:
-        """Return `stream`."""
-        return "stream"
 
     def names(self) -> list[Name]:
         """Return the names that the permission to read is asked for."""
@@ -71,7 +64,7 @@ class SuperReading(Queue):
         """
         try:
             for stream in self.streams:
-                queue: Queue = stream
+                queue: Source = stream
                 if READER_NAME in consumer.arguments:
                     queue = group_of(stream, consumer.arguments[READER_NAME], where)
                 part = Part(self, consumer, queue)
@@ -107,17 +100,3 @@ class SuperReading(Queue):
         """Note that there may be something to hand out in every partition."""
         for part in self.parts:
             part.queue.mark()
-
-    def ready_count(self) -> i64:
-        """Return how many messages all partitions hold."""
-        count: i64 = 0
-        for stream in self.streams:
-            count += stream.ready_count()
-        return count
-
-    def ready_bytes(self) -> i64:
-        """Return their bytes."""
-        size: i64 = 0
-        for stream in self.streams:
-            size += stream.ready_bytes()
-        return size

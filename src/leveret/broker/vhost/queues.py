@@ -16,7 +16,7 @@ from mypy_extensions import i64
 from leveret.broker.classic.classic import ClassicQueue
 from leveret.broker.classic.staging_role import staging_record
 from leveret.broker.core.turn import Link
-from leveret.broker.queue.consumer import Consumer
+from leveret.broker.queue.consumer import Consumer, Source
 from leveret.broker.queue.queue import Queue, queue_record
 from leveret.broker.stream.stream import STREAM_ID_FIELD, Stream
 from leveret.broker.values.arguments import (
@@ -294,8 +294,17 @@ class Queues:
         if queue.deleted:
             return
         queue.unsubscribe(consumer)
-        if queue.auto_delete and not queue.consumers:
-            self.drop(queue)
+        self.end_unused(queue)
+
+    def end_unused(self, source: Source) -> None:
+        """Delete an auto-delete queue that has no consumer any more."""
+        if (
+            isinstance(source, Queue)
+            and source.auto_delete
+            and not source.deleted
+            and not source.consumers
+        ):
+            self.drop(source)
 
     def retain_streams(self) -> None:
         """Apply the retention of each stream."""

@@ -248,7 +248,5 @@ class Channel(Outlet):
         self.requeue(settled, True)
         self.requeue(self.unacked.take_all(), True)
         for consumer in consumers:
-            queue = consumer.queue
-            if not queue.deleted and queue.auto_delete and not queue.consumers:
-                self.vhost.queues.drop(queue)
+            self.vhost.queues.end_unused(consumer.queue)
         self.content.end()

@@ -13,7 +13,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from leveret.broker.queue.queue import Queue
+from leveret.broker.queue.consumer import Source
 from leveret.message import Message
 from leveret.wire.buffer import BytesWriter, write_i64_be
 from leveret.wire.edit import edit_headers
@@ -28,10 +28,10 @@ _NAMES_OF_PARTITIONS: Final = [*_NAMES_OF_STREAMS, b"x-stream-name"]
 _NAMES_OF_COUNTS: Final = [b"x-delivery-count"]
 
 
-def with_delivery_headers(queue: Queue, message: Message, sequence: i64, count: i64) -> bytes:
+def with_delivery_headers(queue: Source, message: Message, sequence: i64, count: i64) -> bytes:
     """Return the property bytes of a delivery; `count` is how often it was handed out before."""
     w = BytesWriter()
-    if queue.keeps_all:
+    if queue.has_offsets:
         w.write(_OFFSET)
         write_i64_be(w, sequence)
         w.write(_TIMESTAMP)

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64, mypyc_attr
 
 if TYPE_CHECKING:
-    from leveret.broker.queue.consumer import Consumer
-    from leveret.broker.queue.queue import Queue
+    from leveret.broker.queue.consumer import Consumer, Source
     from leveret.message import Message
 
 #: Settled places that are worth packing the list for.
@@ -30,7 +29,7 @@ class Unacked:
     def __init__(
         self,
         tag: i64,
-        queue: Queue,
+        queue: Source,
         consumer: Consumer | None,
         message: Message,
         sequence: i64,

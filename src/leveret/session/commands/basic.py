@@ -6,7 +6,7 @@ from mypy_extensions import i64
 
 from leveret.broker.classic.browse import make_browser
 from leveret.broker.classic.classic import ClassicQueue
-from leveret.broker.queue.consumer import Consumer, consumer_priority
+from leveret.broker.queue.consumer import Consumer, Source, consumer_priority
 from leveret.broker.stream.group import READER_NAME, group_of
 from leveret.broker.stream.stream import TELL_STREAM_ID, Stream
 from leveret.broker.vhost.replies import REPLY_NAME
@@ -140,6 +140,7 @@ def _get(channel: Channel, method: BasicGet) -> None:
 
 def _consume(channel: Channel, method: BasicConsume) -> None:
     connection = channel.connection
+    queue: Source
     if method.queue == REPLY_NAME:
         queue = open_replies(channel, method.no_ack)
         name = queue.name

@@ -19,7 +19,6 @@ from leveret.broker.admin.super_stream import (
     super_stream_label,
     waiting_in,
 )
-from leveret.broker.queue.queue import Queue
 from leveret.broker.stream.stream import Stream
 from leveret.broker.stream.super_reader import SuperReading
 from leveret.errors import PreconditionFailed
@@ -80,7 +79,7 @@ def delete_super(channel: Channel, name: Name, if_unused: bool, if_empty: bool) 
     return delete_super_stream(channel.vhost, name, if_unused, if_empty)
 
 
-def read_super(channel: Channel, name: Name) -> Queue:
+def read_super(channel: Channel, name: Name) -> SuperReading:
     """Return what a consumer of all partitions is subscribed to.  Raises: AccessRefused (403)."""
     reading = SuperReading(channel.connection.turn, name, _streams(channel, name))
     for asked in reading.names():
