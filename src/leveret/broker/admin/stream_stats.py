@@ -17,7 +17,7 @@ from leveret.broker.admin.super_stream import (
 )
 from leveret.broker.backlog.source import NOTHING
 from leveret.broker.node.broker import Broker
-from leveret.broker.stream.group import StreamGroup
+from leveret.broker.stream.offsets import NamedReaders
 from leveret.broker.stream.stream import Stream
 from leveret.broker.topology.exchange import Exchange
 from leveret.broker.vhost.vhost import Vhost
@@ -37,7 +37,7 @@ class NamedReaderStats:
         #: Messages that are not done.
         self.lag: Final = None if stored == NOTHING else int(_lag(stream, stored))
         self.consumer_count: Final = 0 if group is None else len(group.consumers)
-        self.unacked_count: Final = 0 if group is None else len(group.unsettled)
+        self.unacked_count: Final = 0 if group is None else int(group.unsettled_count())
         #: The consumer that gets the messages, by the name of its connection and its tag.
         self.active: Final = None if group is None else _active(group)
 
@@ -46,11 +46,9 @@ def _lag(stream: Stream, offset: i64) -> i64:
     return max(stream.visible_end - max(offset, stream.first_offset), 0)
 
 
-def _active(group: StreamGroup) -> tuple[str, str] | None:
-    for consumer in group.consumers:
-        if group.turns.is_active(consumer):
-            return consumer.outlet.link.name, consumer.tag
-    return None
+def _active(group: NamedReaders) -> tuple[str, str] | None:
+    consumer = group.active()
+    return None if consumer is None else (consumer.outlet.link.name, consumer.tag)
 
 
 @final

@@ -13,7 +13,7 @@ from typing import final
 from mypy_extensions import i64
 
 from leveret.broker.core.stream_cache import CachedBlock
-from leveret.chunk import CHUNK_HEADER_BYTES, ROW_BYTES
+from leveret.chunk import CHUNK_HEADER_BYTES, ROW_BYTES, ChunkBuilder
 from leveret.message import Message
 from leveret.store.segments.segments import ChunkRef
 
@@ -49,6 +49,18 @@ class Block(CachedBlock):
         messages.append(message)
         self.count += 1
         self.size += message.size
+
+    def chunk(self, queue_id: i64) -> ChunkBuilder:
+        """Return the messages of a block in memory as a chunk of the stream of that `queue_id`."""
+        messages = self.messages
+        assert messages is not None
+        builder = ChunkBuilder(queue_id, True)
+        offset: i64 = self.first
+        for message in messages:
+            if message is not None:
+                builder.add(offset, message)
+            offset += 1
+        return builder
 
     def unload(self) -> None:
         """Let go of the messages, which a file has."""

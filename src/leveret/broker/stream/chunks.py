@@ -24,24 +24,13 @@ Invariant: nothing beyond `stream.visible_end` is handed out.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
-from mypy_extensions import i64, mypyc_attr
+from mypy_extensions import i64
 
+from leveret.broker.stream.stream import Stream
 from leveret.chunk import ChunkBuilder
 from leveret.store.segments.segments import ChunkRef
-
-if TYPE_CHECKING:
-    from leveret.broker.stream.stream import Stream
-
-
-@mypyc_attr(allow_interpreted_subclasses=True)
-class StreamWatcher:
-    """Who waits at the end of a stream."""
-
-    def moved(self) -> None:
-        """Hear, once, that more may be seen, or that the stream was deleted."""
-        raise RuntimeError("who watches a stream says how it goes on")
 
 
 @final

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from leveret.broker.backlog.source import NOTHING
-from leveret.broker.queue.consumer import Consumer, Source
+from leveret.broker.queue.consumer import Consumer
 from leveret.broker.queue.consumers import PartitionActive, SingleActive, Turns
 from leveret.broker.stream.filter import StreamFilter, stream_filter
-from leveret.broker.stream.offsets import check_reader_name
+from leveret.broker.stream.offsets import NamedReaders, check_reader_name
 from leveret.broker.stream.reader import StreamReader
 
 if TYPE_CHECKING:
@@ -35,13 +35,12 @@ READER_NAME: Final = "x-stream-consumer"
 
 
 @final
-class StreamGroup(Source):
+class StreamGroup(NamedReaders):
     """A stream's stand-in for the consumers of one name."""
 
     def __init__(self, stream: Stream, reader_name: str) -> None:
-        super().__init__(stream.turn, stream.name, stream.settings)
+        super().__init__(stream, reader_name)
         self.stream: Final = stream
-        self.reader_name: Final = reader_name
         self.has_offsets = True
         self.adds_headers = True
         self.turns: Turns = (
@@ -111,6 +110,17 @@ class StreamGroup(Source):
                 consumer.cancel()
                 if consumer in self.consumers:
                     self.unsubscribe(consumer)
+
+    def active(self) -> Consumer | None:
+        """Return the consumer that gets the messages, if there is one."""
+        for consumer in self.consumers:
+            if self.turns.is_active(consumer):
+                return consumer
+        return None
+
+    def unsettled_count(self) -> i64:
+        """Return how many deliveries were neither acked nor rejected nor given back."""
+        return len(self.unsettled)
 
     def _wait_for_store(self) -> None:
         """Let the reply to the method at hand wait until all that is recorded is on the disk."""
@@ -193,7 +203,7 @@ class StreamGroup(Source):
             self.mark()
 
 
-def group_of(stream: Stream, name: object, where: str) -> StreamGroup:
+def group_of(stream: Stream, name: object, where: str) -> NamedReaders:
     """Return the group of that name, a new one where nobody reads under it.
 
     Raises: PreconditionFailed (406) for what is no name; `where` names the stream in the error.

@@ -16,7 +16,7 @@ acked or rejected; `owners` has the names that are stored or read under, and no 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from mypy_extensions import i64
 
@@ -29,6 +29,8 @@ from leveret.broker.core.ownership import (
     owner_fields,
 )
 from leveret.broker.core.timers import Timed
+from leveret.broker.queue.consumer import Consumer, Source
+from leveret.broker.queue.queue import Queue
 from leveret.clock import NO_DEADLINE
 from leveret.errors import NotFound, PreconditionFailed
 from leveret.limits import (
@@ -39,26 +41,43 @@ from leveret.limits import (
 from leveret.names import check_new
 from leveret.store.records.record import FORGOTTEN
 
-if TYPE_CHECKING:
-    from leveret.broker.stream.group import StreamGroup
-    from leveret.broker.stream.stream import Stream
-
-
 #: What hands over a name, as errors say it.
 GIVE_NAME: Final = "set_stream_consumer_owner"
+
+
+class NamedReaders(Source):
+    """The consumers of one name, as far as the stored offsets know them."""
+
+    def __init__(self, stream: Queue, reader_name: str) -> None:
+        super().__init__(stream.turn, stream.name, stream.settings)
+        self.reader_name: Final = reader_name
+
+    def store(self) -> None:
+        """Journal how far they have come, once that is known."""
+
+    def end_others(self, owner: Owner) -> None:
+        """End the consumers that are not `owner`'s."""
+
+    def active(self) -> Consumer | None:
+        """Return the consumer that gets the messages, if there is one."""
+        return None
+
+    def unsettled_count(self) -> i64:
+        """Return how many deliveries were neither acked nor rejected nor given back."""
+        return 0
 
 
 @final
 class StreamOffsets(Timed):
     """The stored offsets of one stream, and those who move them."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: Queue) -> None:
         super().__init__()
         self.stream: Final = stream
         #: By the consumers' name, as the journal has it.
         self.stored: dict[str, int] = {}
         #: Who reads now, or has deliveries that are not settled.
-        self.groups: dict[str, StreamGroup] = {}
+        self.groups: dict[str, NamedReaders] = {}
         #: Whose each name is; None for nobody's.
         self.owners: dict[str, Owner | None] = {}
         #: Whom owners offer names to.
@@ -67,7 +86,7 @@ class StreamOffsets(Timed):
             stream.turn.user_limits, MAX_STREAM_CONSUMERS, STREAM_OFFSET_NAMES_PER_USER_MAX
         )
         #: Groups that may have come further than is stored.
-        self._moved: dict[str, StreamGroup] = {}
+        self._moved: dict[str, NamedReaders] = {}
 
     def get(self, name: str) -> i64:
         """Return the offset stored for `name`, or NOTHING."""
@@ -78,7 +97,7 @@ class StreamOffsets(Timed):
 
         One ahead of the stream is nothing that anybody has come to: a restart takes none back.
         """
-        if self.stored.get(name, NOTHING) == offset or offset > self.stream.next_offset:
+        if self.stored.get(name, NOTHING) == offset or offset > self.stream.next_number():
             return
         if name not in self.owners:
             self._add(name, None)
@@ -147,7 +166,7 @@ class StreamOffsets(Timed):
 
     # -- in batches -------------------------------------------------------------------------------
 
-    def note(self, group: StreamGroup) -> None:
+    def note(self, group: NamedReaders) -> None:
         """Have what `group` has come to journaled before long."""
         self._moved[group.reader_name] = group
         if self.deadline_ms == NO_DEADLINE:
@@ -161,7 +180,7 @@ class StreamOffsets(Timed):
         for group in moved.values():
             group.store()
 
-    def end(self, group: StreamGroup) -> None:
+    def end(self, group: NamedReaders) -> None:
         """Know `group` no more: it has stored what it came to, and nobody reads in it."""
         if self.groups.get(group.reader_name) is group:
             del self.groups[group.reader_name]
@@ -191,7 +210,7 @@ class StreamOffsets(Timed):
         cannot be one, for one too many, or for an offset ahead of the stream.
         """
         self._check_unused(name)
-        end = self.stream.next_offset
+        end = self.stream.next_number()
         if offset > end:
             raise PreconditionFailed(
                 f"the offset {int(offset)} is ahead of stream '{self.stream.name}', which ends at "
@@ -231,7 +250,7 @@ class StreamOffsets(Timed):
         None is ahead of the stream: where damage took its newest messages, their offsets are given
         once more, and would be missed.
         """
-        end: i64 = self.stream.next_offset
+        end: i64 = self.stream.next_number()
         for name, offset in offsets.items():
             text = name.decode("utf-8", "replace")
             self.stored[text] = int(min(offset, end))

@@ -1,4 +1,4 @@
-"""A consumer's place in a stream, and the request to read the block in which it lies.
+"""A consumer's place in a stream.
 
 It is not the consumer and not the stream: a stream may have thousands of places, and each knows
 only its offset and the block in which that is.
@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING, final
 from mypy_extensions import i32, i64
 
 from leveret.broker.backlog.source import NOTHING
-from leveret.broker.core.turn import ChunkWanted
 from leveret.message import Message
-from leveret.store.segments.segments import ChunkRef
 from leveret.wire.buffer import BytesWriter, write_i32_be
 
 if TYPE_CHECKING:
@@ -23,25 +21,6 @@ if TYPE_CHECKING:
     from leveret.broker.stream.block import Block
     from leveret.broker.stream.filter import StreamFilter
     from leveret.broker.stream.stream import Stream
-
-
-@final
-class BlockWanted(ChunkWanted):
-    """The request to read a block back."""
-
-    def __init__(self, stream: Stream, block: Block, ref: ChunkRef) -> None:
-        super().__init__(ref)
-        self.stream = stream
-        self.block = block
-
-    def arrived(self, data: bytes) -> None:
-        """Put the messages into the block and let the readers go on."""
-        if self.block.ref is self.ref:
-            self.stream.loaded(self.block, data)
-        else:
-            # It was moved meanwhile, and may be gone from where it lay.
-            self.block.wanted = False
-            self.stream.want(self.block)
 
 
 @final

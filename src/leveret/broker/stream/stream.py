@@ -16,23 +16,24 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from leveret.broker.backlog.source import NOTHING
-from leveret.broker.core.turn import Damaged, Turn
+from leveret.broker.core.turn import ChunkWanted, Damaged, Turn
 from leveret.broker.queue.consumer import Consumer
 from leveret.broker.queue.queue import Queue
 from leveret.broker.stream.block import Block
-from leveret.broker.stream.chunks import StreamWatcher
 from leveret.broker.stream.filter import stream_filter
 from leveret.broker.stream.offsets import StreamOffsets
-from leveret.broker.stream.reader import BlockWanted, StreamReader, stream_entry
+from leveret.broker.stream.reader import StreamReader, stream_entry
 from leveret.broker.stream.retention import Retention
-from leveret.broker.stream.spill import BlockRecord, spill
 from leveret.broker.stream.time import block_in_time, end_in_time, offset_in_time
+from leveret.broker.stream.watcher import StreamWatcher
 from leveret.broker.values.arguments import age_seconds, int_argument, is_age
 from leveret.chunk import ChunkDamaged, RecordDamaged
 from leveret.errors import NotImplementedFault, PreconditionFailed
 from leveret.limits import CHUNK_RECORDS_MAX, SUPER_STREAM_PARTITIONS_MAX
 from leveret.message import Message
+from leveret.store.journal.journal import Journal, LateRecord
 from leveret.store.segments.segments import ChunkRef, check_chunk
+from leveret.store.segments.spill import SpillOwner
 from leveret.wire.tables import Timestamp
 
 #: No message is younger; what is later on the wire means the same and must fit 64 bits in ms.
@@ -151,7 +152,7 @@ class Stream(Queue):
         if last.count == 0:
             self.blocks.pop()
         elif last.ref is None:
-            spill(self, last)
+            self._spill(last)
         self.blocks.append(block)
         self.last = block
 
@@ -160,7 +161,19 @@ class Stream(Queue):
         if self.last.count > 0:
             self.begin_block(self.next_offset)
 
-    def spilled(self, block: Block, ref: ChunkRef) -> None:
+    def _spill(self, block: Block) -> None:
+        """Give a block in memory its place in a segment file; its memory goes once it lies there.
+
+        The record that says so comes a group after the block's messages (`spill_record.py` says
+        why), so a crash finds either the messages in the journal, or both, or the chunk.
+        """
+        turn = self.turn
+        ref = turn.spill.add(block.chunk(self.queue_id), BlockSpill(self, block), False)
+        block.ref = ref
+        turn.spill.use.lives(ref, ref.count)
+        turn.unchunked_bytes -= block.size
+
+    def block_written(self, block: Block, ref: ChunkRef) -> None:
         """Hear that a block is written: journal where it lies; it need not stay in memory."""
         block.written = True
         if self.gone(block):
@@ -374,20 +387,25 @@ class Stream(Queue):
 
         It costs a search among the blocks and, for one in a file, a chunk that is read at once.
         """
-        offset = offset_in_time(self, timestamp_ms)
-        return max(min(offset, self.visible_end), self.first_offset)
+        offset = offset_in_time(self.blocks, self.turn.reader, self.queue_id, timestamp_ms)
+        return self._seen(offset, self.next_offset)
 
     def end_at(self, timestamp_ms: i64) -> i64:
         """Return the offset after the last visible message taken before a time, else the first.
 
         It costs a look at each block behind it, and a chunk as for `offset_at`.
         """
-        offset = end_in_time(self, timestamp_ms)
-        return max(min(offset, self.visible_end), self.first_offset)
+        offset = end_in_time(self.blocks, self.turn.reader, self.queue_id, timestamp_ms)
+        return self._seen(offset, self.first_offset)
 
     def offset_near(self, timestamp_ms: i64) -> i64:
         """Return where the block begins that holds the message of a time; nothing is read."""
-        offset = block_in_time(self, timestamp_ms)
+        return self._seen(block_in_time(self.blocks, timestamp_ms), self.next_offset)
+
+    def _seen(self, offset: i64, otherwise: i64) -> i64:
+        """Return an offset, or `otherwise` for NOTHING, as far as readers see the stream."""
+        if offset == NOTHING:
+            offset = otherwise
         return max(min(offset, self.visible_end), self.first_offset)
 
     def takes_now(self) -> bool:
@@ -459,3 +477,50 @@ class Stream(Queue):
         self.readers.clear()
         self.offsets.drop()
         self._tell_watchers()
+
+
+@final
+class BlockSpill(SpillOwner):
+    """Hears that a block is written."""
+
+    def __init__(self, stream: Stream, block: Block) -> None:
+        self.stream: Final = stream
+        self.block: Final = block
+
+    def spilled(self, ref: ChunkRef) -> None:
+        """Tell the stream."""
+        self.stream.block_written(self.block, ref)
+
+
+@final
+class BlockRecord(LateRecord):
+    """The record of a block that is written and synced."""
+
+    def __init__(self, stream: Stream, block: Block, ref: ChunkRef) -> None:
+        self.stream: Final = stream
+        self.block: Final = block
+        self.ref: Final = ref
+
+    def append_to(self, journal: Journal) -> None:
+        """Append it, unless retention took the block meanwhile."""
+        if not self.stream.gone(self.block):
+            journal.spill(self.stream.queue_id, self.ref, [])
+
+
+@final
+class BlockWanted(ChunkWanted):
+    """The request to read a block back."""
+
+    def __init__(self, stream: Stream, block: Block, ref: ChunkRef) -> None:
+        super().__init__(ref)
+        self.stream = stream
+        self.block = block
+
+    def arrived(self, data: bytes) -> None:
+        """Put the messages into the block and let the readers go on."""
+        if self.block.ref is self.ref:
+            self.stream.loaded(self.block, data)
+        else:
+            # It was moved meanwhile, and may be gone from where it lay.
+            self.block.wanted = False
+            self.stream.want(self.block)

@@ -10,41 +10,46 @@ from typing import TYPE_CHECKING
 
 from mypy_extensions import i64
 
+from leveret.broker.backlog.source import NOTHING
 from leveret.chunk import NEVER, Chunk, ChunkDamaged
 from leveret.store.segments.segments import check_chunk
 
 if TYPE_CHECKING:
+    from leveret.broker.core.turn import ChunkReader
     from leveret.broker.stream.block import Block
-    from leveret.broker.stream.stream import Stream
 
 
-def offset_in_time(stream: Stream, timestamp_ms: i64) -> i64:
-    """Return the offset of the first message taken at or after a time, else the next offset."""
-    place = _place_in_time(stream.blocks, timestamp_ms)
+def offset_in_time(
+    blocks: list[Block], chunks: ChunkReader, queue_id: i64, timestamp_ms: i64
+) -> i64:
+    """Return the offset of the first message taken at or after a time, NOTHING where none was.
+
+    `blocks` are those of the stream of that `queue_id`, and `chunks` reads what files have of them.
+    """
+    place = _place_in_time(blocks, timestamp_ms)
     if place < 0:
-        return stream.next_offset
-    return _offset_in_block(stream, stream.blocks[place], timestamp_ms)
+        return NOTHING
+    return _offset_in_block(blocks[place], chunks, queue_id, timestamp_ms)
 
 
-def end_in_time(stream: Stream, timestamp_ms: i64) -> i64:
-    """Return the offset after the last message taken before a time, else the first offset.
+def end_in_time(blocks: list[Block], chunks: ChunkReader, queue_id: i64, timestamp_ms: i64) -> i64:
+    """Return the offset after the last message taken before a time, NOTHING where none was.
 
     What is behind it was taken later, also where the clock was set back.  All blocks behind it are
     looked at, by their oldest times.
     """
-    blocks = stream.blocks
     place: i64 = len(blocks) - 1
     while place >= 0 and _oldest(blocks[place]) >= timestamp_ms:
         place -= 1
     if place < 0:
-        return stream.first_offset
-    return _end_in_block(stream, blocks[place], timestamp_ms)
+        return NOTHING
+    return _end_in_block(blocks[place], chunks, queue_id, timestamp_ms)
 
 
-def block_in_time(stream: Stream, timestamp_ms: i64) -> i64:
-    """Return the first offset of the block that holds that message; nothing is read."""
-    place = _place_in_time(stream.blocks, timestamp_ms)
-    return stream.next_offset if place < 0 else stream.blocks[place].first
+def block_in_time(blocks: list[Block], timestamp_ms: i64) -> i64:
+    """Return where the block begins that holds that message, or NOTHING; nothing is read."""
+    place = _place_in_time(blocks, timestamp_ms)
+    return NOTHING if place < 0 else blocks[place].first
 
 
 def _place_in_time(blocks: list[Block], timestamp_ms: i64) -> i64:
@@ -72,7 +77,7 @@ def _first_that_reaches(blocks: list[Block], timestamp_ms: i64) -> i64:
     return low
 
 
-def _offset_in_block(stream: Stream, block: Block, timestamp_ms: i64) -> i64:
+def _offset_in_block(block: Block, chunks: ChunkReader, queue_id: i64, timestamp_ms: i64) -> i64:
     """Return the offset in a block that reaches the time; its first one where it is damaged."""
     offset: i64 = block.first
     messages = block.messages
@@ -82,17 +87,17 @@ def _offset_in_block(stream: Stream, block: Block, timestamp_ms: i64) -> i64:
                 return offset
             offset += 1
         return block.first
-    chunk = _chunk_of(stream, block)
+    chunk = _chunk_of(block, chunks, queue_id)
     # Who reads a damaged one is told, and passes by what is lost.
     return block.first if chunk is None else _sequence_in_time(chunk, timestamp_ms)
 
 
-def _chunk_of(stream: Stream, block: Block) -> Chunk | None:
+def _chunk_of(block: Block, chunks: ChunkReader, queue_id: i64) -> Chunk | None:
     """Return the chunk of a block that lies in a file, None where it is damaged."""
     ref = block.ref
     assert ref is not None
     try:
-        return check_chunk(stream.turn.reader.read(ref), ref, stream.queue_id)
+        return check_chunk(chunks.read(ref), ref, queue_id)
     except ChunkDamaged:
         return None
 
@@ -109,7 +114,7 @@ def _oldest(block: Block) -> i64:
     return oldest
 
 
-def _end_in_block(stream: Stream, block: Block, timestamp_ms: i64) -> i64:
+def _end_in_block(block: Block, chunks: ChunkReader, queue_id: i64, timestamp_ms: i64) -> i64:
     """Return the offset after the last of a block's messages taken before a time."""
     offset: i64 = block.end
     messages = block.messages
@@ -119,7 +124,7 @@ def _end_in_block(stream: Stream, block: Block, timestamp_ms: i64) -> i64:
                 return offset
             offset -= 1
         return block.end
-    chunk = _chunk_of(stream, block)
+    chunk = _chunk_of(block, chunks, queue_id)
     if chunk is not None:
         for index in range(chunk.count - 1, -1, -1):
             if chunk.timestamp_ms(index) < timestamp_ms:

@@ -27,8 +27,9 @@ from typing import Final
 from aiohttp import web
 
 from leveret.broker.core.turn import Damaged
-from leveret.broker.stream.chunks import StreamPart, StreamWatcher, next_part
+from leveret.broker.stream.chunks import StreamPart, next_part
 from leveret.broker.stream.stream import Stream
+from leveret.broker.stream.watcher import StreamWatcher
 from leveret.chunk import ChunkDamaged
 from leveret.errors import NotFound
 from leveret.limits import (
