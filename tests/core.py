@@ -19,7 +19,8 @@ from typing import Any, Final
 
 from leveret.broker.backlog.source import Returned
 from leveret.broker.classic.classic import ClassicQueue
-from leveret.broker.core.turn import ChunkReader, ChunkWanted, Link
+from leveret.broker.core.effects import ChunkReader, ChunkWanted
+from leveret.broker.core.turn import Link
 from leveret.broker.node.broker import Broker
 from leveret.broker.node.users import User, hash_password
 from leveret.broker.recovery.checkpoint import BrokerCheckpoint

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core import UUID, Node, Peer
-from leveret.broker.core.turn import ChunkReader
+from leveret.broker.core.effects import ChunkReader
 from leveret.broker.stream.stream import Stream
 from leveret.clock import ManualClock
 from leveret.limits import CHUNK_BYTES_MAX, MESSAGE_OVERHEAD_BYTES

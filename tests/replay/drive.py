@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from core import TURNS_MAX, UUID, Node, Peer, Slices
-from leveret.broker.core.turn import ChunkWanted
+from leveret.broker.core.effects import ChunkWanted
 from leveret.broker.queue.queue import Queue
 from leveret.broker.recovery.checkpoint import BrokerCheckpoint
 from leveret.broker.recovery.compaction import UNBOUNDED, Compaction

@@ -9,7 +9,8 @@ from __future__ import annotations
 import pytest
 
 from core import Node, Peer
-from leveret.broker.core.turn import ChunkReader, Link
+from leveret.broker.core.effects import ChunkReader
+from leveret.broker.core.turn import Link
 from leveret.broker.queue.queue import Queue
 from leveret.broker.topology.exchange import Exchange, Routing
 from leveret.message import Message

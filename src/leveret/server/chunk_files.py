@@ -5,7 +5,7 @@ Invariant: a read that fails costs the chunk, as damage does; a write that fails
 
 from __future__ import annotations
 
-from leveret.broker.core.turn import ChunkReader
+from leveret.broker.core.effects import ChunkReader
 from leveret.store.disk import Disk
 from leveret.store.segments.segments import ChunkRef, read_if_readable, read_part_if_readable
 from leveret.store.segments.spill import SpillBatch

@@ -19,7 +19,8 @@ from collections.abc import Callable
 from functools import partial
 from queue import SimpleQueue
 
-from leveret.broker.core.turn import ChunkWanted, Link, SyncWaiter
+from leveret.broker.core.effects import ChunkWanted, SyncWaiter
+from leveret.broker.core.turn import Link
 from leveret.broker.node.broker import Broker
 from leveret.clock import NO_DEADLINE, LivedClock
 from leveret.server.chunk_files import ChunkFiles

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, final
 
 from mypy_extensions import i64
 
-from leveret.broker.core.turn import Cancels, Link
+from leveret.broker.core.effects import Cancels
+from leveret.broker.core.turn import Link
 from leveret.broker.node.access import Access
 from leveret.errors import AmqpError, ResourceFault
 from leveret.limits import (

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from mypy_extensions import i64
 
-from leveret.broker.core.turn import Damaged
+from leveret.broker.core.effects import Damaged
 from leveret.broker.queue.queue import Queue
 from leveret.chunk import Chunk, ChunkDamaged
 from leveret.store.segments.segments import ChunkRef, check_chunk

@@ -14,7 +14,7 @@ from mypy_extensions import i64
 
 from leveret.broker.backlog.source import TAKEN, Window
 from leveret.broker.backlog.stored import StoredChunk
-from leveret.broker.core.turn import ChunkWanted
+from leveret.broker.core.effects import ChunkWanted
 from leveret.broker.values.expiration import own_expiry
 from leveret.chunk import NEVER, Chunk
 from leveret.store.records.ranges import RangeSet

@@ -24,8 +24,8 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from leveret.broker.classic.chunked import ChunkedQueue
+from leveret.broker.core.effects import Dying
 from leveret.broker.core.timers import Timed
-from leveret.broker.core.turn import Dying
 from leveret.broker.values.copies import blind_copies, carbon_copies
 from leveret.broker.values.death_reasons import REJECTED
 from leveret.broker.values.letters import COPIES, MEMORY, shared

@@ -1,4 +1,4 @@
-"""One turn of the broker: what the core noted while it handled a batch of input.
+"""One turn of the broker: the effects that the core has gathered while it handled a batch of input.
 
 The core does no I/O.  While it works it notes which queues have something to hand out, which
 connections have output (*wake*), what it waits to be synced for, which chunks it must read, and
@@ -10,10 +10,20 @@ Invariants: an object is listed at most once in each list; nothing here calls in
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64, mypyc_attr
 
+from leveret.broker.core.effects import (
+    Cancellable,
+    Cancels,
+    ChunkReader,
+    ChunkWanted,
+    Damaged,
+    Dying,
+    SpillWaiter,
+    SyncWaiter,
+)
 from leveret.broker.core.events import MessageEvents
 from leveret.broker.core.memory import HeldMemory
 from leveret.broker.core.ownership import Owner
@@ -39,37 +49,10 @@ from leveret.store.segments.spill import Spill, SpillBatch
 
 if TYPE_CHECKING:
     from leveret.store.journal.journal import Journal
-    from leveret.store.segments.segments import ChunkRef
 
 
 #: No sequence has these bits all zero: they begin at 1.
 NO_EVENTS: Final = 0x7FFF_FFFF_FFFF_FFFF
-
-
-@mypyc_attr(allow_interpreted_subclasses=True)
-class SyncWaiter:
-    """Something that goes on when a group of the journal is synced."""
-
-    def __init__(self) -> None:
-        #: The group it waits for; 0 when it waits for none.
-        self.waits_for: i64 = 0
-
-    def synced(self, group: i64) -> None:
-        """Go on: every group up to `group` is synced."""
-        raise RuntimeError("a sync waiter says how it goes on")
-
-
-@mypyc_attr(allow_interpreted_subclasses=True)
-class SpillWaiter(SyncWaiter):
-    """Something that goes on when chunks were written."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.waits_for_spill = False
-
-    def spilled(self) -> None:
-        """Go on."""
-        raise RuntimeError("who waits for chunks says how it goes on")
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -140,84 +123,8 @@ class Dispatcher(SyncWaiter):
         raise RuntimeError("a dispatcher says what it hands out")
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
-class ChunkWanted:
-    """A request to the shell: read a stored chunk and call `arrived` with its bytes."""
-
-    def __init__(self, ref: ChunkRef) -> None:
-        self.ref = ref
-
-    def arrived(self, data: bytes) -> None:
-        """Go on with the chunk's bytes, fewer than asked for where the file ends early."""
-        raise RuntimeError("a wanted chunk says what to do with its bytes")
-
-
-@mypyc_attr(allow_interpreted_subclasses=True)
-class ChunkReader:
-    """Reads a stored chunk at once, for the few who cannot wait for it."""
-
-    def read(self, ref: ChunkRef) -> bytes:
-        """Return the chunk's bytes, fewer than asked for where they cannot be read."""
-        return b""
-
-
-@mypyc_attr(allow_interpreted_subclasses=True)
-class Cancellable:
-    """A consumer as far as it can be ended by the broker."""
-
-    def cancel(self) -> None:
-        """Tell the consumer's client that it ended."""
-        raise RuntimeError("a consumer tells its client")
-
-
-@final
-class Cancels(SyncWaiter):
-    """Consumers whose queue was deleted, until the deletion is durable.
-
-    Who asked for it tells them right after its reply; else they are told when the sync is done.
-    """
-
-    def __init__(self, cancelled: list[Cancellable]) -> None:
-        super().__init__()
-        self.cancelled = cancelled
-
-    def synced(self, group: i64) -> None:
-        """Tell them, unless they were told."""
-        self.tell()
-
-    def tell(self) -> None:
-        """Tell each of them, once."""
-        cancelled = self.cancelled
-        self.cancelled = []
-        for consumer in cancelled:
-            consumer.cancel()
-
-
-@mypyc_attr(allow_interpreted_subclasses=True)
-class Dying:
-    """A message that left its queue and may go on to a dead-letter exchange."""
-
-    def bury(self) -> i64:
-        """Hand the message over, or let it go; return how many steps of work that was."""
-        raise RuntimeError("what dies says where it goes")
-
-
-@final
-class Damaged:
-    """A stored chunk that did not check when it was read: its bytes, fewer where some are missing.
-
-    `what` says what is lost by it, `records` how many messages that are.
-    """
-
-    def __init__(self, ref: ChunkRef, data: bytes, what: str, records: i64) -> None:
-        self.ref: Final = ref
-        self.data: Final = data
-        self.what: Final = what
-        self.records: Final[i64] = records
-
-
 class Turn(HeldMemory):
-    """The notes of one turn and what every part of the core shares: journal, time, memory."""
+    """The effects that one call into the core has gathered, and what all of the core shares."""
 
     #: How many of `burying` are done.
     buried: i64 = 0

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from mypy_extensions import i64, mypyc_attr
 
-from leveret.broker.core.turn import Cancellable, Dispatcher, Link, SyncWaiter, Turn
+from leveret.broker.core.effects import Cancellable, SyncWaiter
+from leveret.broker.core.turn import Dispatcher, Link, Turn
 from leveret.broker.values.arguments import type_name
 from leveret.broker.values.queue_settings import QueueSettings
 from leveret.errors import PreconditionFailed

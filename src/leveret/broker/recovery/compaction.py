@@ -20,7 +20,8 @@ from mypy_extensions import i64
 
 from leveret.broker.backlog.stored import StoredChunk
 from leveret.broker.classic.chunked import ChunkedQueue
-from leveret.broker.core.turn import ChunkWanted, Turn
+from leveret.broker.core.effects import ChunkWanted
+from leveret.broker.core.turn import Turn
 from leveret.chunk import Chunk, ChunkBuilder, ChunkDamaged
 from leveret.store.segments.segments import ChunkRef, check_chunk
 from leveret.store.segments.spill import SpillOwner

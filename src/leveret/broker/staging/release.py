@@ -20,9 +20,9 @@ from mypy_extensions import i64
 from leveret.broker.backlog.source import NOTHING
 from leveret.broker.classic.classic import ClassicQueue
 from leveret.broker.classic.dead_letter import DeadLetter
+from leveret.broker.core.effects import SpillWaiter
 from leveret.broker.core.ownership import Owner
 from leveret.broker.core.timers import Timed
-from leveret.broker.core.turn import SpillWaiter
 from leveret.broker.queue.queue import Queue, is_reached
 from leveret.broker.topology.exchange import Exchange
 from leveret.broker.values.copies import blind_copies, blinded, copy_keys

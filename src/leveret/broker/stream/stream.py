@@ -16,7 +16,8 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from leveret.broker.backlog.source import NOTHING
-from leveret.broker.core.turn import ChunkWanted, Damaged, Turn
+from leveret.broker.core.effects import ChunkWanted, Damaged
+from leveret.broker.core.turn import Turn
 from leveret.broker.queue.consumer import Consumer
 from leveret.broker.queue.queue import Queue
 from leveret.broker.stream.block import Block

@@ -15,7 +15,7 @@ from leveret.chunk import NEVER, Chunk, ChunkDamaged
 from leveret.store.segments.segments import check_chunk
 
 if TYPE_CHECKING:
-    from leveret.broker.core.turn import ChunkReader
+    from leveret.broker.core.effects import ChunkReader
     from leveret.broker.stream.block import Block
 
 

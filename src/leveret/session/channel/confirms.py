@@ -12,7 +12,7 @@ from typing import final
 
 from mypy_extensions import i64
 
-from leveret.broker.core.turn import SyncWaiter
+from leveret.broker.core.effects import SyncWaiter
 from leveret.broker.vhost.vhost import DUPLICATE, RECORDED, REJECTED
 from leveret.session.connection_base import ConnectionBase
 from leveret.wire.frames import write_method

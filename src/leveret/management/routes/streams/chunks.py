@@ -26,7 +26,7 @@ from typing import Final
 
 from aiohttp import web
 
-from leveret.broker.core.turn import Damaged
+from leveret.broker.core.effects import Damaged
 from leveret.broker.stream.chunks import StreamPart, next_part
 from leveret.broker.stream.stream import Stream
 from leveret.broker.stream.watcher import StreamWatcher
