@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core import Node
-from leveret.broker.queue.consumer import Consumer, Outlet
-from leveret.broker.queue.consumers import Priorities, SingleActive, Turns
+from leveret.broker.queue.consumer import Consumer, DeliveryChannel
+from leveret.broker.queue.consumers import ConsumerPriorities, RoundRobin, SingleActive
 from raw_codec import method, publish
 
 
@@ -18,7 +18,7 @@ def make(node: Node, priority: int = 0) -> Consumer:
     """A consumer of a queue that nothing is published to."""
     link = node.connect().connection
     queue = node.vhost.queues.by_name["q"]
-    consumer = Consumer(Outlet(link), queue, "c", True, False, 0, {})
+    consumer = Consumer(DeliveryChannel(link), queue, "c", True, False, 0, {})
     consumer.priority = priority
     return consumer
 
@@ -31,7 +31,7 @@ def test_turns_stay_equal_while_consumers_come_and_go(steps: list[tuple[str, int
     node.connect().call(1, "queue.declare", queue="q")
     consumers = [make(node) for _ in range(3)]
     stayed = list(consumers)
-    turns = Turns(consumers)
+    turns = RoundRobin(consumers)
     given_to = dict.fromkeys(map(id, consumers), 0)
     for step, number in steps:
         if step == "in":
@@ -60,7 +60,7 @@ def test_the_highest_priority_takes_turns(steps: list[tuple[bool, int, int]]) ->
     node = Node()
     node.connect().call(1, "queue.declare", queue="q")
     consumers: list[Consumer] = []
-    turns = Turns(consumers)
+    turns = RoundRobin(consumers)
     for add, priority, number in steps:
         if add or not consumers:
             consumer = make(node, priority)
@@ -72,11 +72,11 @@ def test_the_highest_priority_takes_turns(steps: list[tuple[bool, int, int]]) ->
             turns = turns.removed(gone, place)
         highest = [c for c in consumers if c.priority == max(c.priority for c in consumers)]
         several = len({c.priority for c in consumers}) > 1
-        assert isinstance(turns, Priorities) == several
+        assert isinstance(turns, ConsumerPriorities) == several
         got = [turns.next() for _ in range(2 * len(highest))]
         assert sorted(map(id, got)) == sorted(map(id, highest * 2))
     for consumer in consumers:
-        consumer.outlet.link.writable = False
+        consumer.channel.link.writable = False
     assert turns.next() is None
 
 
@@ -115,8 +115,12 @@ def test_one_is_active_and_the_others_wait() -> None:
     for taker in takers:
         taker.call(1, "basic.qos", prefetch_count=1)
         taker.call(1, "basic.consume", queue="q")
-    assert isinstance(queue.turns, SingleActive)
-    assert [queue.turns.is_active(consumer) for consumer in queue.consumers] == [True, False, False]
+    assert isinstance(queue.consumer_order, SingleActive)
+    assert [queue.consumer_order.is_active(consumer) for consumer in queue.consumers] == [
+        True,
+        False,
+        False,
+    ]
     publisher.send(publish(1, "", "q", b"0"), publish(1, "", "q", b"1"))
     assert takers[0].bodies() == [b"0"]
     # The second one ends before it ever got anything: the third still waits for the first.
@@ -128,7 +132,7 @@ def test_one_is_active_and_the_others_wait() -> None:
     takers[2].send(method(1, "basic.ack", delivery_tag=1))
     assert takers[2].bodies() == [b"1"]
     takers[2].lose()
-    assert queue.turns.next() is None
+    assert queue.consumer_order.next() is None
     assert publisher.node.connect().call(1, "basic.consume", queue="q").consumer_tag
 
 

@@ -48,7 +48,7 @@ def _lag(stream: Stream, offset: i64) -> i64:
 
 def _active(group: NamedReaders) -> tuple[str, str] | None:
     consumer = group.active()
-    return None if consumer is None else (consumer.outlet.link.name, consumer.tag)
+    return None if consumer is None else (consumer.channel.link.name, consumer.tag)
 
 
 @final

@@ -243,7 +243,7 @@ class Browser(Source):
                 if look.ended:
                     self._end(consumer)
                 return not look.ended
-            consumer.outlet.deliver(consumer, returned.message, returned.sequence, returned.count)
+            consumer.channel.deliver(consumer, returned.message, returned.sequence, returned.count)
         return True
 
     def _end(self, consumer: Consumer) -> None:

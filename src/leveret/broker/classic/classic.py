@@ -65,7 +65,7 @@ class ClassicQueue(ReadyQueue):
         super().__init__(turn, queue_id, name, durable, exclusive, auto_delete, arguments)
         if arguments.get("x-single-active-consumer") is True:
             self.single_active = True
-            self.turns = SingleActive(self.consumers)
+            self.consumer_order = SingleActive(self.consumers)
         #: Messages with lower sequences may have been handed out before an unclean stop.
         self.redelivered_below: i64 = 0
         #: True where what waits is bounded, may expire, or has to shrink: see `_tidy`.
@@ -362,7 +362,7 @@ class ClassicQueue(ReadyQueue):
         if self.deleted or self.staging is not None or self.waits_for != 0 or not self.consumers:
             return False
         self.dispatch(SLICE_MESSAGES)
-        return self.ready.count() == 0 and self.turns.has_ready()
+        return self.ready.count() == 0 and self.consumer_order.has_ready()
 
     def hold_until(self, group: i64) -> None:
         """Hand nothing out before `group` is synced."""
@@ -384,7 +384,7 @@ class ClassicQueue(ReadyQueue):
         if not self.consumers:
             return False
         ready = self.ready
-        turns = self.turns
+        turns = self.consumer_order
         retries = self.retries
         handed: i64 = 0
         while handed < limit:
@@ -398,7 +398,7 @@ class ClassicQueue(ReadyQueue):
                 return False
             message = self.take(sequence)
             count = self.taken_count
-            consumer.outlet.deliver(consumer, message, sequence, count)
+            consumer.channel.deliver(consumer, message, sequence, count)
             if consumer.no_ack:
                 self.delivered_no_ack += 1
                 self._finish(sequence, message)

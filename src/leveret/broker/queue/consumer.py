@@ -1,8 +1,8 @@
 """A consumer: one subscription of a channel to a source of messages, such as a queue.
 
-Channels extend `Outlet`, and what can be subscribed to extends `Source`.  Both are native base
-classes: a call through one costs 2 to 3 ns, through a Protocol or a Callable about 30 (measured
-with mypyc).
+The session's channel extends `DeliveryChannel`, and what can be subscribed to extends `Source`.
+Both are native base classes: a call through one costs 2 to 3 ns, through a Protocol or a Callable
+about 30 (measured with mypyc).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from leveret.names import Name
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Outlet(SyncWaiter):
+class DeliveryChannel(SyncWaiter):
     """A channel as a queue sees it: where deliveries go."""
 
     def __init__(self, link: Link) -> None:
@@ -33,11 +33,11 @@ class Outlet(SyncWaiter):
 
     def deliver(self, consumer: Consumer, message: Message, sequence: i64, count: i64) -> None:
         """Send `message`; `count` is how often it was handed out before, by as far as is known."""
-        raise RuntimeError("an outlet says how it delivers")
+        raise RuntimeError("a channel says how it delivers")
 
     def cancelled(self, consumer: Consumer) -> None:
         """Hear that the broker ended `consumer`, because its queue is gone."""
-        raise RuntimeError("an outlet says what a cancelled consumer means")
+        raise RuntimeError("a channel says what a cancelled consumer means")
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -100,7 +100,7 @@ class Consumer(Cancellable):
 
     def __init__(
         self,
-        outlet: Outlet,
+        channel: DeliveryChannel,
         queue: Source,
         tag: str,
         no_ack: bool,
@@ -108,7 +108,7 @@ class Consumer(Cancellable):
         prefetch_count: i64,
         arguments: dict[str, object],
     ) -> None:
-        self.outlet = outlet
+        self.channel = channel
         self.queue = queue
         self.tag = tag
         self.no_ack = no_ack
@@ -122,20 +122,20 @@ class Consumer(Cancellable):
 
     def cancel(self) -> None:
         """Tell the channel that the queue is gone."""
-        self.outlet.cancelled(self)
+        self.channel.cancelled(self)
 
     def ready(self) -> bool:
         """Tell whether it can take one more message now."""
-        outlet = self.outlet
-        if not outlet.link.writable:
+        channel = self.channel
+        if not channel.link.writable:
             return False
         if self.no_ack:
             return True
-        if outlet.unacked_count >= UNACKED_PER_CHANNEL_MAX:
+        if channel.unacked_count >= UNACKED_PER_CHANNEL_MAX:
             return False
         if self.prefetch_count > 0 and self.unacked_count >= self.prefetch_count:
             return False
-        return outlet.prefetch_count == 0 or outlet.unacked_count < outlet.prefetch_count
+        return channel.prefetch_count == 0 or channel.unacked_count < channel.prefetch_count
 
 
 def consumer_priority(arguments: dict[str, object], where: str) -> int:

@@ -1,9 +1,9 @@
-"""Whose turn it is: which of a queue's consumers gets the next message.
+"""The order of a queue's consumers: which of them gets the next message.
 
-There are four ways, a class each: all take turns (`Turns`), those of the highest priority take
-turns first (`Priorities`), or one gets everything (`SingleActive`), which may be another one in
-each partition of a super stream (`PartitionActive`).  A queue begins with the plain
-one, and `added` and `removed` answer which way holds from then on.
+There are four orders, a class each: all in turn (`RoundRobin`), those of the highest priority in
+turn (`ConsumerPriorities`), or one that gets everything (`SingleActive`), which may be another one
+in each partition of a super stream (`PartitionActive`).  A queue begins with the plain one, and
+`added` and `removed` return the order that holds from then on.
 
 Invariants: `consumers` is the queue's own list, in the order of registration; with equal prefetch
 no consumer is two messages ahead of another that could have taken more, also when others come and
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from leveret.broker.queue.consumer import Consumer
 
 
-class Turns:
+class RoundRobin:
     """Round robin: each consumer that can take a message, in turn."""
 
     def __init__(self, consumers: list[Consumer]) -> None:
@@ -30,15 +30,15 @@ class Turns:
         #: The place in the list of the one whose turn is next.
         self.place: i64 = 0
 
-    def added(self, consumer: Consumer) -> Turns:
-        """Hear that `consumer` was put at the end of the list; return the way from now on."""
+    def added(self, consumer: Consumer) -> RoundRobin:
+        """Hear that `consumer` was put at the end of the list; return the order from now on."""
         consumers = self.consumers
         if len(consumers) == 1 or consumer.priority == consumers[0].priority:
             return self
-        return Priorities(consumers, self.place)
+        return ConsumerPriorities(consumers, self.place)
 
-    def removed(self, consumer: Consumer, place: i64) -> Turns:
-        """Hear that `consumer` was taken out, from `place`; return the way from now on."""
+    def removed(self, consumer: Consumer, place: i64) -> RoundRobin:
+        """Hear that `consumer` was taken out, from `place`; return the order from now on."""
         if place < self.place:
             self.place -= 1
         return self
@@ -72,20 +72,20 @@ class Turns:
         return True
 
 
-class Priorities(Turns):
+class ConsumerPriorities(RoundRobin):
     """Consumers of several priorities: a lower one gets what no higher one can take."""
 
     def __init__(self, consumers: list[Consumer], place: i64) -> None:
         super().__init__(consumers)
-        #: The turns of each priority, the highest first; each has a list of its own.
-        self.tiers: list[Turns] = []
+        #: The order in each priority, the highest first; each has a list of its own.
+        self.tiers: list[RoundRobin] = []
         for consumer in consumers:
             self._put(consumer)
-        # All but the newest had one priority and were in the middle of their turns.
+        # All but the newest had one priority, and some of them had had their turn.
         self._tier(consumers[0].priority).place = place
 
-    def _tier(self, priority: int) -> Turns:
-        """Return the turns of a priority, made where it is new."""
+    def _tier(self, priority: int) -> RoundRobin:
+        """Return the order in a priority, made where it is new."""
         at = 0
         for tier in self.tiers:
             theirs = tier.consumers[0].priority
@@ -94,20 +94,20 @@ class Priorities(Turns):
             if theirs < priority:
                 break
             at += 1
-        new = Turns([])
+        new = RoundRobin([])
         self.tiers.insert(at, new)
         return new
 
     def _put(self, consumer: Consumer) -> None:
         self._tier(consumer.priority).consumers.append(consumer)
 
-    def added(self, consumer: Consumer) -> Turns:
+    def added(self, consumer: Consumer) -> RoundRobin:
         """Put `consumer` behind those of its priority."""
         self._put(consumer)
         return self
 
-    def removed(self, consumer: Consumer, place: i64) -> Turns:
-        """Take `consumer` out; who are left with one priority take plain turns."""
+    def removed(self, consumer: Consumer, place: i64) -> RoundRobin:
+        """Take `consumer` out; those left with one priority take turns again."""
         tier = self._tier(consumer.priority)
         mine: i64 = tier.consumers.index(consumer)
         del tier.consumers[mine]
@@ -116,7 +116,7 @@ class Priorities(Turns):
             self.tiers.remove(tier)
         if len(self.tiers) > 1:
             return self
-        plain = Turns(self.consumers)
+        plain = RoundRobin(self.consumers)
         plain.place = self.tiers[0].place
         return plain
 
@@ -129,7 +129,7 @@ class Priorities(Turns):
         return None
 
 
-class SingleActive(Turns):
+class SingleActive(RoundRobin):
     """One consumer gets everything; when it goes, or a higher priority comes, another does.
 
     The next one gets nothing while the one before it holds messages: what that one gives back must
@@ -142,14 +142,14 @@ class SingleActive(Turns):
         #: The one that was active before, while it may hold messages still.
         self.before: Consumer | None = None
 
-    def added(self, consumer: Consumer) -> Turns:
+    def added(self, consumer: Consumer) -> RoundRobin:
         """Activate `consumer` if it is the first, or of a higher priority than the active one."""
         active = self.active
         if active is None or consumer.priority > active.priority:
             self._activate(consumer)
         return self
 
-    def removed(self, consumer: Consumer, place: i64) -> Turns:
+    def removed(self, consumer: Consumer, place: i64) -> RoundRobin:
         """Activate the next one: of the highest priority, the one that has been there longest."""
         if consumer is not self.active:
             return self
@@ -203,12 +203,12 @@ class PartitionActive(SingleActive):
         super().__init__(consumers)
         self.partition: i64 = partition
 
-    def added(self, consumer: Consumer) -> Turns:
+    def added(self, consumer: Consumer) -> RoundRobin:
         """Share anew."""
         self._share()
         return self
 
-    def removed(self, consumer: Consumer, place: i64) -> Turns:
+    def removed(self, consumer: Consumer, place: i64) -> RoundRobin:
         """Share anew."""
         self._share()
         return self

@@ -1,7 +1,7 @@
 """What every queue is, whatever its type: a name, attributes, bindings to it and consumers.
 
 The types are `classic` (messages wait and go when they are acked) and `stream` (messages stay and
-are read at offsets).  A queue hands messages to outlets and writes to the journal; it knows
+are read at offsets).  A queue hands messages to channels and writes to the journal; it knows
 nothing of frames.
 
 Invariants: a sequence is used once in the life of a queue; what is journaled of a message is
@@ -16,7 +16,7 @@ from mypy_extensions import i64, mypyc_attr
 
 from leveret.broker.core.turn import Link, Turn
 from leveret.broker.queue.consumer import Consumer, Source
-from leveret.broker.queue.consumers import Turns
+from leveret.broker.queue.consumers import RoundRobin
 from leveret.broker.queue.expiry import QueueExpiry
 from leveret.broker.queue.publishers import Publishers, publisher_record
 from leveret.broker.values.applied_policy import AppliedPolicy
@@ -81,7 +81,7 @@ class Queue(Source):
         self.keeps_all = False
         self.owner: Link | None = None
         #: Who of them is next.
-        self.turns = Turns(self.consumers)
+        self.consumer_order = RoundRobin(self.consumers)
         #: True where one consumer at a time gets everything (`x-single-active-consumer`).
         self.single_active = False
         self.exclusive_consumer = False
@@ -241,7 +241,7 @@ class Queue(Source):
         self.turn.changes += 1
         self.attach(consumer, where)
         self.consumers.append(consumer)
-        self.turns = self.turns.added(consumer)
+        self.consumer_order = self.consumer_order.added(consumer)
         self.exclusive_consumer = consumer.exclusive
         self.had_consumer = True
         self.mark()
@@ -251,7 +251,7 @@ class Queue(Source):
         self.turn.changes += 1
         place = self.consumers.index(consumer)
         del self.consumers[place]
-        self.turns = self.turns.removed(consumer, place)
+        self.consumer_order = self.consumer_order.removed(consumer, place)
         self.detach(consumer)
         if consumer.exclusive:
             self.exclusive_consumer = False

@@ -20,7 +20,7 @@ from mypy_extensions import i64
 
 from leveret.broker.backlog.source import NOTHING
 from leveret.broker.queue.consumer import Consumer
-from leveret.broker.queue.consumers import PartitionActive, SingleActive, Turns
+from leveret.broker.queue.consumers import PartitionActive, RoundRobin, SingleActive
 from leveret.broker.stream.filter import StreamFilter, stream_filter
 from leveret.broker.stream.offsets import NamedReaders, check_reader_name
 from leveret.broker.stream.reader import StreamReader
@@ -43,7 +43,7 @@ class StreamGroup(NamedReaders):
         self.stream: Final = stream
         self.has_offsets = True
         self.adds_headers = True
-        self.turns: Turns = (
+        self.consumer_order: RoundRobin = (
             SingleActive(self.consumers)
             if stream.partition < 0
             else PartitionActive(self.consumers, stream.partition)
@@ -74,7 +74,7 @@ class StreamGroup(NamedReaders):
         offsets = stream.offsets
         reader = stream.reader(consumer.arguments, where)
         wanted = stream_filter(consumer.arguments, where)
-        by = consumer.outlet.link.as_owner
+        by = consumer.channel.link.as_owner
         offsets.check_user(self.reader_name, by)
         stream.subscribe(consumer, where)
         offsets.own(self.reader_name, by)
@@ -87,7 +87,7 @@ class StreamGroup(NamedReaders):
             self.store()
         self.filters[consumer] = wanted
         self.consumers.append(consumer)
-        self.turns = self.turns.added(consumer)
+        self.consumer_order = self.consumer_order.added(consumer)
         self.mark()
 
     def unsubscribe(self, consumer: Consumer) -> None:
@@ -96,7 +96,7 @@ class StreamGroup(NamedReaders):
         place = self.consumers.index(consumer)
         del self.consumers[place]
         del self.filters[consumer]
-        self.turns = self.turns.removed(consumer, place)
+        self.consumer_order = self.consumer_order.removed(consumer, place)
         self.store()
         self._wait_for_store()
         self._end_unused()
@@ -105,7 +105,7 @@ class StreamGroup(NamedReaders):
     def end_others(self, owner: Owner) -> None:
         """End the consumers that are not `owner`'s; what they ack of what they hold counts."""
         for consumer in list(self.consumers):
-            if not owner.is_same(consumer.outlet.link.as_owner):
+            if not owner.is_same(consumer.channel.link.as_owner):
                 # The part of a consumer of all partitions ends with the whole.
                 consumer.cancel()
                 if consumer in self.consumers:
@@ -114,7 +114,7 @@ class StreamGroup(NamedReaders):
     def active(self) -> Consumer | None:
         """Return the consumer that gets the messages, if there is one."""
         for consumer in self.consumers:
-            if self.turns.is_active(consumer):
+            if self.consumer_order.is_active(consumer):
                 return consumer
         return None
 
@@ -152,7 +152,7 @@ class StreamGroup(NamedReaders):
 
     def dispatch(self, limit: i64) -> bool:
         """Hand out up to `limit` messages to the active consumer."""
-        consumer = self.turns.next()
+        consumer = self.consumer_order.next()
         reader = self.reader
         if consumer is None or reader is None or self.deleted:
             return False

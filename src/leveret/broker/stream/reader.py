@@ -55,7 +55,7 @@ class StreamReader:
         Return how many were looked at: so a long run of what nobody wants is taken in slices.  It
         costs no credit.
         """
-        outlet = consumer.outlet
+        channel = consumer.channel
         unsettled = self.unsettled
         looked: i64 = 0
         delivered: i64 = 0
@@ -68,7 +68,7 @@ class StreamReader:
             if not self.selects or self._wants(message):
                 if unsettled is not None:
                     unsettled[offset] = None
-                outlet.deliver(consumer, message, offset, 0)
+                channel.deliver(consumer, message, offset, 0)
                 delivered += 1
         self.stream.delivered += delivered
         return looked

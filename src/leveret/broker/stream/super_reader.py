@@ -27,7 +27,7 @@ class Part(Consumer):
 
     def __init__(self, reading: SuperReading, whole: Consumer, queue: Source) -> None:
         super().__init__(
-            whole.outlet,
+            whole.channel,
             queue,
             whole.tag,
             whole.no_ack,
@@ -94,7 +94,7 @@ class SuperReading(Source):
         self.deleted = True
         self._end()
         for consumer in consumers:
-            consumer.outlet.cancelled(consumer)
+            consumer.channel.cancelled(consumer)
 
     def mark(self) -> None:
         """Note that there may be something to hand out in every partition."""

@@ -1,6 +1,6 @@
 """A channel: what a client opened on a connection, with its consumers and deliveries.
 
-The channel is the outlet that queues deliver to.  It is composed of the deliveries that wait for
+The channel is what queues deliver to.  It is composed of the deliveries that wait for
 their ack, its confirms, the content that comes in and the open transaction.
 
 Invariant: a delivery tag is used once.
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
-from leveret.broker.queue.consumer import Consumer, Outlet
+from leveret.broker.queue.consumer import Consumer, DeliveryChannel
 from leveret.errors import PreconditionFailed
 from leveret.limits import OUTPUT_BYTES_HIGH
 from leveret.names import Name
@@ -46,7 +46,7 @@ RETRY: Final = 3
 
 
 @final
-class Channel(Outlet):
+class Channel(DeliveryChannel):
     """One channel of a connection."""
 
     def __init__(
