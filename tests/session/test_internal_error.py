@@ -37,7 +37,7 @@ class BrokenOut(Queue):
     """A queue that hands nothing out."""
 
     def publish(self, message: Message) -> int:
-        self.mark()
+        self.schedule()
         return 0
 
     def dispatch(self, limit: int) -> bool:

@@ -218,7 +218,7 @@ class Browser(Source):
         """Take the one consumer, which gets messages from the next dispatch on."""
         self.turn.changes += 1
         self.consumers.append(consumer)
-        self.mark()
+        self.schedule()
 
     def unsubscribe(self, consumer: Consumer) -> None:
         """Let the consumer go: nothing more is looked at."""
@@ -254,12 +254,12 @@ class Browser(Source):
 
     def ack(self, sequence: i64, message: Message) -> None:
         """Hear that the consumer can take more."""
-        self.mark()
+        self.schedule()
 
     def reject(self, sequence: i64, message: Message, count: i64) -> None:
         """Hear that the consumer can take more."""
-        self.mark()
+        self.schedule()
 
     def requeue(self, sequence: i64, message: Message, count: i64, failed: bool = False) -> None:
         """Hear that the consumer can take more; the message never left its queue."""
-        self.mark()
+        self.schedule()

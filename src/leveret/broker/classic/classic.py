@@ -113,7 +113,7 @@ class ClassicQueue(ReadyQueue):
         self.bounded = bounded and not self.rejects
         self.special = self.bounded or self.expiry is not None
         if self.is_over_limit:
-            self.mark()
+            self.schedule()
 
     def make_staging(self, role: StagingRole) -> None:
         """Let a new queue be a staging queue from now on."""
@@ -128,8 +128,8 @@ class ClassicQueue(ReadyQueue):
         turn = self.turn
         turn.held_bytes += size
         turn.held_messages += 1
-        if not self.listed:
-            self.mark()
+        if not self.scheduled:
+            self.schedule()
         sequence = self.ready.append(message)
         if (sequence & turn.event_mask) == 0:
             self.note_event(ROUTED, sequence, message)
@@ -370,7 +370,7 @@ class ClassicQueue(ReadyQueue):
 
     def synced(self, group: i64) -> None:
         """Hand out again."""
-        self.mark()
+        self.schedule()
 
     def dispatch(self, limit: i64) -> bool:
         """Hand out up to `limit` messages, one to each ready consumer in turn."""
@@ -384,7 +384,7 @@ class ClassicQueue(ReadyQueue):
         if not self.consumers:
             return False
         ready = self.ready
-        turns = self.consumer_order
+        order = self.consumer_order
         retries = self.retries
         handed: i64 = 0
         while handed < limit:
@@ -393,7 +393,7 @@ class ClassicQueue(ReadyQueue):
                 return False
             if retries is not None and retries.holds_back(sequence):
                 continue
-            consumer = turns.next()
+            consumer = order.next()
             if consumer is None:
                 return False
             message = self.take(sequence)
@@ -563,8 +563,8 @@ class ClassicQueue(ReadyQueue):
             if not self.rejects and self._over():
                 # Not before all that comes back with it is here: the first of all goes first.
                 self.is_over_limit = True
-        if not self.listed:
-            self.mark()
+        if not self.scheduled:
+            self.schedule()
 
     # -- dead letters -----------------------------------------------------------------------------
 
@@ -725,7 +725,7 @@ class ClassicQueue(ReadyQueue):
             self.redelivered_below = next_sequence
         self.is_over_limit = self.bounded and self._over()
         if self.is_over_limit:
-            self.mark()
+            self.schedule()
 
     def restore_retries(self, times: dict[i64, i64]) -> None:
         """Go on with the delays of what came back before the start; behind `restore`."""
@@ -738,7 +738,7 @@ class ClassicQueue(ReadyQueue):
         self.ready.deepen(pages)
         pages.restore(restored, counts)
         self.is_over_limit = self.bounded and self._over()
-        self.mark()
+        self.schedule()
 
 
 @final
@@ -765,7 +765,7 @@ class ClassicOwner(BacklogOwner):
         queue = self.queue
         if queue.expiry is not None:
             queue.expiry.arm()
-        queue.mark()
+        queue.schedule()
 
     def is_out(self, sequence: i64) -> bool:
         """Tell whether a message left its place and has to survive until it is gone."""

@@ -147,4 +147,4 @@ class Expiry(Timed):
         self.expire(now_ms, SLICE_MESSAGES)
         if queue.consumers:
             # They may wait for what is behind it.
-            queue.mark()
+            queue.schedule()

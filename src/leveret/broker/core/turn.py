@@ -102,12 +102,12 @@ class Dispatcher(SyncWaiter):
     def __init__(self, turn: Turn) -> None:
         super().__init__()
         self.turn = turn
-        self.listed = False
+        self.scheduled = False
 
-    def mark(self) -> None:
+    def schedule(self) -> None:
         """Note that there may be something to hand out."""
-        if not self.listed:
-            self.listed = True
+        if not self.scheduled:
+            self.scheduled = True
             self.turn.dispatchers.append(self)
 
     def hand_out(self) -> None:
@@ -115,7 +115,7 @@ class Dispatcher(SyncWaiter):
 
         Requests that come in one read must find what they would find if they came one by one.
         """
-        if self.listed:
+        if self.scheduled:
             self.dispatch(SLICE_MESSAGES)
 
     def dispatch(self, limit: i64) -> bool:
@@ -237,7 +237,7 @@ class Turn(HeldMemory):
         return cancels
 
     def settle(self) -> None:
-        """Hand out messages from every queue that was marked, a slice of each."""
+        """Hand out messages from every queue that was scheduled, a slice of each."""
         self.resume = False
         if self.cancelled:
             self.tell_cancelled()
@@ -245,9 +245,9 @@ class Turn(HeldMemory):
         if listed:
             self.dispatchers = []
             for dispatcher in listed:
-                dispatcher.listed = False
+                dispatcher.scheduled = False
                 if dispatcher.dispatch(SLICE_MESSAGES):
-                    dispatcher.mark()
+                    dispatcher.schedule()
                     self.resume = True
         self.timed_steps = TIMED_STEPS_PER_TURN
         self.timers.fire(self.now_ms, TIMERS_PER_TURN)

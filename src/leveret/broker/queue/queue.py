@@ -244,7 +244,7 @@ class Queue(Source):
         self.consumer_order = self.consumer_order.added(consumer)
         self.exclusive_consumer = consumer.exclusive
         self.had_consumer = True
-        self.mark()
+        self.schedule()
 
     def unsubscribe(self, consumer: Consumer) -> None:
         """Remove a consumer; what it holds unacked stays unacked (behaviour 53)."""
@@ -258,7 +258,7 @@ class Queue(Source):
         if not self.consumers:
             self.touch()
         # Messages may wait for the one that is next now.
-        self.mark()
+        self.schedule()
 
     def definition(self, vhost: str) -> dict[str, object]:
         """Return the queue as its journal record holds it."""

@@ -268,12 +268,12 @@ class Commit(Dispatcher):
         elif not self._looks:
             return True
         else:
-            self.mark()
+            self.schedule()
         return False
 
     def synced(self, group: i64) -> None:
         """Go on: what is staged is synced."""
-        self.mark()
+        self.schedule()
 
     def dispatch(self, limit: i64) -> bool:
         """Look at up to `limit` messages."""

@@ -221,7 +221,7 @@ class Release(SpillWaiter):
     def go_on(self) -> None:
         """Schedule the next slice of the current queue."""
         if self.head < len(self.queues):
-            self.queues[self.head].mark()
+            self.queues[self.head].schedule()
 
     def dispatch(self, queue: ClassicQueue, limit: i64) -> bool:
         """Release a slice of a queue; it is marked when there may be more to do."""

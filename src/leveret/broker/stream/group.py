@@ -88,7 +88,7 @@ class StreamGroup(NamedReaders):
         self.filters[consumer] = wanted
         self.consumers.append(consumer)
         self.consumer_order = self.consumer_order.added(consumer)
-        self.mark()
+        self.schedule()
 
     def unsubscribe(self, consumer: Consumer) -> None:
         """Remove a consumer; the reply to its cancel waits until what it acked is stored."""
@@ -100,7 +100,7 @@ class StreamGroup(NamedReaders):
         self.store()
         self._wait_for_store()
         self._end_unused()
-        self.mark()
+        self.schedule()
 
     def end_others(self, owner: Owner) -> None:
         """End the consumers that are not `owner`'s; what they ack of what they hold counts."""
@@ -200,7 +200,7 @@ class StreamGroup(NamedReaders):
         if not self.deleted:
             self.stream.offsets.note(self)
             self._end_unused()
-            self.mark()
+            self.schedule()
 
 
 def group_of(stream: Stream, name: object, where: str) -> NamedReaders:

@@ -286,9 +286,9 @@ class Stream(Queue):
 
     def _mark_all(self) -> None:
         """Note that there may be something for everybody who reads."""
-        self.mark()
+        self.schedule()
         for group in self.offsets.groups.values():
-            group.mark()
+            group.schedule()
 
     def _decoded(self, block: Block, data: bytes) -> list[Message | None]:
         """Return the messages of a chunk; what is damaged is None, and told to the log."""
@@ -455,7 +455,7 @@ class Stream(Queue):
     def ack(self, sequence: i64, message: Message) -> None:
         """Acks are credit: the consumer can take more."""
         self.acked += 1
-        self.mark()
+        self.schedule()
 
     def reject(self, sequence: i64, message: Message, count: i64) -> None:
         """A stream lets go of nothing; the credit returns."""
@@ -463,7 +463,7 @@ class Stream(Queue):
 
     def requeue(self, sequence: i64, message: Message, count: i64, failed: bool = False) -> None:
         """A stream takes nothing back; the credit returns."""
-        self.mark()
+        self.schedule()
 
     def purge(self) -> i64:
         """Refuse.  Raises: NotImplementedFault (540)."""

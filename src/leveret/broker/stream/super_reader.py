@@ -96,7 +96,7 @@ class SuperReading(Source):
         for consumer in consumers:
             consumer.channel.cancelled(consumer)
 
-    def mark(self) -> None:
+    def schedule(self) -> None:
         """Note that there may be something to hand out in every partition."""
         for part in self.parts:
-            part.queue.mark()
+            part.queue.schedule()

@@ -99,7 +99,7 @@ class Channel(DeliveryChannel):
         """Limit what all its consumers together hold unacked; 0 is no limit."""
         self.prefetch_count = count
         for consumer in self.consumers.values():
-            consumer.queue.mark()
+            consumer.queue.schedule()
 
     def limit_next_prefetch(self, count: i64) -> None:
         """Limit what each of the consumers to come holds unacked; 0 is no limit."""
@@ -177,11 +177,11 @@ class Channel(DeliveryChannel):
             self.unacked_count -= 1
             consumer.unacked_count -= 1
         queue = unacked.queue
-        if not queue.listed:
-            queue.mark()
+        if not queue.scheduled:
+            queue.schedule()
         if self.prefetch_count > 0:
             for other in self.consumers.values():
-                other.queue.mark()
+                other.queue.schedule()
 
     def settle(self, settled: list[Unacked], outcome: i64) -> None:
         """Ack, requeue or reject deliveries that were taken off the list."""
@@ -237,7 +237,7 @@ class Channel(DeliveryChannel):
         self.transaction.abandon()
         if self.commit is not None:
             self.commit.abandoned = True
-            self.commit.mark()
+            self.commit.schedule()
         # Consumers go first, so that nothing is handed to a channel that ends.
         for consumer in consumers:
             queue = consumer.queue

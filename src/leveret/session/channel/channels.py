@@ -81,7 +81,7 @@ class Channels:
         """Have the queues of all consumers look again: the peer reads."""
         for channel in self.by_number.values():
             for consumer in channel.consumers.values():
-                consumer.queue.mark()
+                consumer.queue.schedule()
 
     def access_changed(self) -> None:
         """End consumers of what the user may not read any more (behaviour 74).
