@@ -176,7 +176,7 @@ def alive(node: Node) -> list[Message]:
     for exchange in node.vhost.exchanges.by_name.values():
         if exchange.delayed is not None:
             found += exchange.delayed.messages.values()
-    waiting = node.turn.burying[int(node.turn.buried) :] + node.turn.dying
+    waiting = node.turn.dead_lettering[int(node.turn.dead_lettered) :] + node.turn.dead_messages
     found += [one.message for one in waiting if isinstance(one, DeadLetter)]
     return found
 

@@ -199,7 +199,7 @@ class ConnectionBase(Link):
                 turn.wait(cancels, group)
         else:
             self.send(number, method)
-            turn.tell_cancelled()
+            turn.notify_cancelled()
 
     def write_held(self) -> None:
         """Write the reply whose sync is done, and what follows it."""
@@ -209,7 +209,7 @@ class ConnectionBase(Link):
         cancels = self.held_cancels
         if cancels is not None:
             self.held_cancels = None
-            cancels.tell()
+            cancels.notify()
 
     def drop_held(self) -> None:
         """Forget the reply that waits: the connection closes."""

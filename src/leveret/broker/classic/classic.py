@@ -329,7 +329,7 @@ class ClassicQueue(ReadyQueue):
         if not self.is_full(message):
             return TAKE
         if self.settings.overflow == REJECT_PUBLISH_DLX:
-            self.turn.dying.append(DeadLetter(self, NEVER_TAKEN, message, MAXLEN))
+            self.turn.dead_messages.append(DeadLetter(self, NEVER_TAKEN, message, MAXLEN))
         return REFUSE
 
     def _tidy(self) -> bool:
@@ -580,7 +580,7 @@ class ClassicQueue(ReadyQueue):
             self.queued_keys.left(sequence, message)
         if self.recorded and message.persistent:
             self.out[sequence] = Returned(sequence, message, count)
-        self.turn.dying.append(DeadLetter(self, sequence, message, reason))
+        self.turn.dead_messages.append(DeadLetter(self, sequence, message, reason))
 
     def moved(self, sequence: i64, message: Message, recorded: bool) -> None:
         """Forget a message that was moved on; `recorded` tells that the journal knows it left."""

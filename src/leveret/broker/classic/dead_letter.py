@@ -24,7 +24,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from leveret.broker.classic.chunked import ChunkedQueue
-from leveret.broker.core.effects import Dying
+from leveret.broker.core.effects import DeadMessage
 from leveret.broker.core.timers import Timed
 from leveret.broker.values.copies import blind_copies, carbon_copies
 from leveret.broker.values.death_reasons import REJECTED
@@ -175,7 +175,7 @@ def _is_cycle(queue: str, deaths: list[Death]) -> bool:
 
 
 @final
-class DeadLetter(Dying):
+class DeadLetter(DeadMessage):
     """One message on its way from its queue to a dead-letter exchange."""
 
     def __init__(self, queue: ChunkedQueue, sequence: i64, message: Message, reason: str) -> None:
@@ -185,7 +185,7 @@ class DeadLetter(Dying):
         self.reason = reason
         self.retry: Retry | None = None
 
-    def bury(self) -> i64:
+    def dead_letter(self) -> i64:
         """Hand the letter over; without a dead-letter exchange it goes for good (behaviour 70)."""
         queue = self.queue
         vhost = queue.vhost
@@ -346,4 +346,4 @@ class Retry(Timed):
 
     def due(self, now_ms: i64) -> None:
         """Try again when this turn's deliveries are done."""
-        self.letter.queue.turn.dying.append(self.letter)
+        self.letter.queue.turn.dead_messages.append(self.letter)

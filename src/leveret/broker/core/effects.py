@@ -82,9 +82,9 @@ class Cancels(SyncWaiter):
 
     def synced(self, group: i64) -> None:
         """Tell them, unless they were told."""
-        self.tell()
+        self.notify()
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         """Tell each of them, once."""
         cancelled = self.cancelled
         self.cancelled = []
@@ -93,10 +93,10 @@ class Cancels(SyncWaiter):
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Dying:
+class DeadMessage:
     """A message that left its queue and may go on to a dead-letter exchange."""
 
-    def bury(self) -> i64:
+    def dead_letter(self) -> i64:
         """Hand the message over, or let it go; return how many steps of work that was."""
         raise RuntimeError("what dies says where it goes")
 

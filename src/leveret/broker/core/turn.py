@@ -20,7 +20,7 @@ from leveret.broker.core.effects import (
     ChunkReader,
     ChunkWanted,
     Damaged,
-    Dying,
+    DeadMessage,
     SpillWaiter,
     SyncWaiter,
 )
@@ -126,8 +126,8 @@ class Dispatcher(SyncWaiter):
 class Turn(HeldMemory):
     """The effects that one call into the core has gathered, and what all of the core shares."""
 
-    #: How many of `burying` are done.
-    buried: i64 = 0
+    #: How many of `dead_lettering` are done.
+    dead_lettered: i64 = 0
     #: Steps that are left in this turn for dead letters, and for what deadlines bring.
     letter_steps: i64 = LETTER_STEPS_PER_TURN
     timed_steps: i64 = TIMED_STEPS_PER_TURN
@@ -170,9 +170,9 @@ class Turn(HeldMemory):
         self.events: MessageEvents | None = None
         self.event_mask: i64 = NO_EVENTS
         #: Messages to be dead-lettered when the batch's deliveries are done, and those of them
-        #: whose turn has come, from `buried` on.
-        self.dying: list[Dying] = []
-        self.burying: list[Dying] = []
+        #: whose turn has come, from `dead_lettered` on.
+        self.dead_messages: list[DeadMessage] = []
+        self.dead_lettering: list[DeadMessage] = []
         self.letters_dropped = LettersDropped()
         #: Chunks that were found damaged, for the shell to report and to keep a copy of.
         self.damaged: list[Damaged] = []
@@ -218,7 +218,7 @@ class Turn(HeldMemory):
         journal = self.journal
         return group > journal.durable_group and (group < journal.group or journal.has_records())
 
-    def tell_cancelled(self) -> None:
+    def notify_cancelled(self) -> None:
         """Tell the consumers whose queues were deleted, now or when that is durable."""
         if not self.cancelled:
             return
@@ -227,7 +227,7 @@ class Turn(HeldMemory):
         if self.must_wait(group):
             self.wait(cancels, group)
         else:
-            cancels.tell()
+            cancels.notify()
 
     def take_cancels(self) -> Cancels:
         """Return those consumers for the caller to tell them; the list starts afresh."""
@@ -240,7 +240,7 @@ class Turn(HeldMemory):
         """Hand out messages from every queue that was scheduled, a slice of each."""
         self.resume = False
         if self.cancelled:
-            self.tell_cancelled()
+            self.notify_cancelled()
         listed = self.dispatchers
         if listed:
             self.dispatchers = []
@@ -253,7 +253,7 @@ class Turn(HeldMemory):
         self.timers.fire(self.now_ms, TIMERS_PER_TURN)
         self.letter_steps = LETTER_STEPS_PER_TURN
         if self.has_letters():
-            self.bury()
+            self.dead_letter()
             self.letter_steps = LETTER_STEPS_PER_TURN
             if self.has_letters() and not self.is_writing_much():
                 self.resume = True
@@ -270,11 +270,11 @@ class Turn(HeldMemory):
 
     def has_letters(self) -> bool:
         """Tell whether messages are to be dead-lettered."""
-        return len(self.dying) > 0 or len(self.burying) > 0
+        return len(self.dead_messages) > 0 or len(self.dead_lettering) > 0
 
     def waiting_letters(self) -> i64:
         """Return how many they are."""
-        return len(self.dying) + len(self.burying) - self.buried
+        return len(self.dead_messages) + len(self.dead_lettering) - self.dead_lettered
 
     def may_expire(self) -> i64:
         """Return how many messages may expire now: few while many dead letters wait."""
@@ -287,36 +287,36 @@ class Turn(HeldMemory):
             or self.journal.unsynced_bytes > UNSYNCED_BYTES_MAX
         )
 
-    def bury(self) -> None:
+    def dead_letter(self) -> None:
         """Hand dead letters over, as many as this turn has steps for, in their order.
 
         Some may push others out of full queues, which then come behind them, and so on.
         """
         while self.letter_steps > 0 and not self.is_writing_much():
-            if self.buried == len(self.burying):
-                self.burying = self.dying
-                self.buried = 0
-                self.dying = []
-                if not self.burying:
+            if self.dead_lettered == len(self.dead_lettering):
+                self.dead_lettering = self.dead_messages
+                self.dead_lettered = 0
+                self.dead_messages = []
+                if not self.dead_lettering:
                     return
             self.changes += 1
-            letter = self.burying[self.buried]
-            self.buried += 1
-            self.letter_steps -= letter.bury()
-        if self.buried == len(self.burying):
-            self.burying = []
-            self.buried = 0
+            letter = self.dead_lettering[self.dead_lettered]
+            self.dead_lettered += 1
+            self.letter_steps -= letter.dead_letter()
+        if self.dead_lettered == len(self.dead_lettering):
+            self.dead_lettering = []
+            self.dead_lettered = 0
 
-    def bury_own(self, before: list[Dying]) -> None:
-        """Hand those over that died since `dying` was put aside as `before`; it comes back first.
+    def dead_letter_own(self, before: list[DeadMessage]) -> None:
+        """Hand over those that died since `before` was put aside, which comes back first.
 
         A transaction holds its own dead letters and no others.
         """
-        own = self.dying
-        self.dying = before
+        own = self.dead_messages
+        self.dead_messages = before
         for letter in own:
             self.changes += 1
-            letter.bury()
+            letter.dead_letter()
 
     def synced(self, group: i64) -> None:
         """Let all go on that waited for the groups up to `group`."""

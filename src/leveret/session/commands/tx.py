@@ -70,8 +70,8 @@ def _commit(channel: Channel) -> None:
     publishes = transaction.publishes
     settles = transaction.settles
     turn.changes += 1
-    dying = turn.dying
-    turn.dying = []
+    before = turn.dead_messages
+    turn.dead_messages = []
     transaction.end()
     outcome: i64 = 0
     journal.begin_tx()
@@ -89,10 +89,10 @@ def _commit(channel: Channel) -> None:
     # Its dead letters are part of it; more than that would be too large a record.
     is_whole = rejected - largest <= TX_BYTES_MAX
     if is_whole:
-        turn.bury_own(dying)
+        turn.dead_letter_own(before)
     journal.end_tx()
     if not is_whole:
-        turn.bury_own(dying)
+        turn.dead_letter_own(before)
     if journal.has_records():
         turn.recorded()
     elif outcome & DUPLICATE:

@@ -175,7 +175,7 @@ class FrameInput:
         turn.reply_group = 0
         if turn.has_letters():
             # What died earlier in this batch has arrived by now, as far as a method can see.
-            turn.bury()
+            turn.dead_letter()
         handle(channel, ids >> 16, method)
 
     def _content_frame(self, channel: Channel, kind: i64, start: i64, end: i64) -> None:
