@@ -102,7 +102,7 @@ class ClassicQueue(ReadyQueue):
         self.deduplication = settings.deduplication(self.deduplication)
         self.queued_keys = settings.queued_keys(self.queued_keys)
         deduplicates = self.deduplication is not None or self.queued_keys is not None
-        self.screens = self.rejects or deduplicates or self.staging is not None
+        self.checks_admission = self.rejects or deduplicates or self.staging is not None
         self.adds_headers = settings.delivery_limit >= 0
         self.is_over_limit = bounded and not self.rejects and self._over()
         self.retained = retention_of(self, self.retained)
@@ -119,7 +119,7 @@ class ClassicQueue(ReadyQueue):
         """Let a new queue be a staging queue from now on."""
         self.staging = role
         self.hidden = True
-        self.screens = True
+        self.checks_admission = True
 
     def publish(self, message: Message) -> i64:
         """Put `message` at the tail; return its sequence."""
@@ -286,42 +286,42 @@ class ClassicQueue(ReadyQueue):
             0 <= settings.bytes_max < self.ready.bodies + len(message.body)
         )
 
-    def screen(self, message: Message) -> i64:
+    def admit(self, message: Message) -> i64:
         """Judge a message: DROP a duplicate, REFUSE what has no room, else TAKE it."""
         if self.staging is not None:
-            return self.staging.screen()
+            return self.staging.admit()
         if self.queued_keys is not None:
-            return self._screen_queued(self.queued_keys, message)
+            return self._admit_queued(self.queued_keys, message)
         deduplication = self.deduplication
         if deduplication is None:
-            return self._screen_length(message)
+            return self._admit_length(message)
         now_ms = self.turn.now_ms
         key = key_of(message, deduplication.header)
         if key and deduplication.has(key, now_ms):
             self.deduplicated += 1
             return DROP
-        verdict = self._screen_length(message)
+        verdict = self._admit_length(message)
         if key and verdict == TAKE:
             deduplication.note(key, now_ms)
         return verdict
 
-    def _screen_queued(self, keys: QueuedKeys, message: Message) -> i64:
+    def _admit_queued(self, keys: QueuedKeys, message: Message) -> i64:
         """Judge a message whose like may be in the queue."""
         key = key_of(message, keys.header)
         if not key:
-            return self._screen_length(message)
+            return self._admit_length(message)
         if key in keys.sequences:
             self.deduplicated += 1
             return DROP
         if len(keys.sequences) >= DEDUPLICATION_KEYS_MAX:
             return REFUSE
-        verdict = self._screen_length(message)
+        verdict = self._admit_length(message)
         if verdict == TAKE:
             # It is published next.
             keys.note(key, self.next_number(), message.persistent)
         return verdict
 
-    def _screen_length(self, message: Message) -> i64:
+    def _admit_length(self, message: Message) -> i64:
         """Refuse what exceeds the limits, once all is handed out that can be (behaviour 26)."""
         if not self.is_full(message):
             return TAKE

@@ -212,7 +212,7 @@ class DeadLetter(DeadMessage):
         if letters_left != ALL_LETTERS:
             most = 1 if queue.turn.overfull else letters_left
         letter = self._letter(properties, name, shared(letters_left, len(targets)))
-        full = [target for target in targets if target.screens and target.is_full(letter)]
+        full = [target for target in targets if target.checks_admission and target.is_full(letter)]
         if (not matched or full) and self._wait():
             return 1 + routing.matched
         if len(targets) > most:

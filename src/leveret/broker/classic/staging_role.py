@@ -21,7 +21,7 @@ class StagingRole:
         #: whoever its name lets in.
         self.owner: Owner | None = None
 
-    def screen(self) -> i64:
+    def admit(self) -> i64:
         """Judge a message that is published to the queue: TAKE, DROP or REFUSE."""
         return REFUSE
 

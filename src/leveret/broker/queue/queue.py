@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from leveret.message import Message
     from leveret.store.checkpoint.checkpoint import NewChunk
 
-#: What a queue that screens does with a message: take it, drop it as taken before, or refuse it.
+#: What `admit` decides about a message: take it, drop it as taken before, or refuse it.
 TAKE: Final = 0
 DROP: Final = 1
 REFUSE: Final = 2
@@ -70,8 +70,8 @@ class Queue(Source):
         self.recorded = durable and not exclusive
         #: The vhost that holds it, for dead letters.
         self.vhost: QueueHost | None = None
-        #: True where `screen` must be asked before each publish.
-        self.screens = False
+        #: True where `admit` must be asked before each publish.
+        self.checks_admission = False
         #: True where `make_room` must be asked after each publish.
         self.bounded = False
         self.expiry_of_queue: QueueExpiry | None = None
@@ -161,11 +161,11 @@ class Queue(Source):
         Raises: AccessRefused (403).
         """
 
-    def screen(self, message: Message) -> i64:
-        """Judge a message before it is published here: TAKE, DROP or REFUSE."""
+    def admit(self, message: Message) -> i64:
+        """Decide about a message before it is published here: TAKE, DROP or REFUSE."""
         return TAKE
 
-    def screen_numbered(self, numbered: Numbered, by: Owner | None) -> i64:
+    def admit_numbered(self, numbered: Numbered, by: Owner | None) -> i64:
         """Judge a message of `by` by its publisher's number: TAKE, DROP or REFUSE."""
         publishers = self.publishers
         if publishers is None:
@@ -201,7 +201,7 @@ class Queue(Source):
         """Drop what is too much, after all was handed out that can be."""
 
     def is_full(self, message: Message) -> bool:
-        """Tell whether `screen` would refuse `message` for want of room."""
+        """Tell whether `admit` would refuse `message` for want of room."""
         return False
 
     def moved(self, sequence: i64, message: Message, recorded: bool) -> None:

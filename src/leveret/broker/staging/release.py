@@ -277,7 +277,7 @@ class Release(SpillWaiter):
             letter = DeadLetter(queue, sequence, letter, UNROUTABLE).letter_to(name)
             targets = vhost.destinations(name, letter)
         for target in targets:
-            if target.screens and target.is_full(letter):
+            if target.checks_admission and target.is_full(letter):
                 self._wait()
                 return False
         if route.exchange is not None:

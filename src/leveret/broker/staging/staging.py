@@ -76,7 +76,7 @@ class Staging(StagingRole):
         self.admits = False
         return outcome
 
-    def screen(self) -> i64:
+    def admit(self) -> i64:
         """Judge a message: TAKE, REFUSE, or DROP what belongs to a batch that is committed."""
         queue = self.queue
         if not self.admits:

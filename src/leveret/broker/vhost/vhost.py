@@ -270,8 +270,8 @@ class Vhost(VhostState):
         persistent = message.persistent
         outcome: i64 = 0
         for queue in queues:
-            if queue.screens:
-                verdict = queue.screen(message)
+            if queue.checks_admission:
+                verdict = queue.admit(message)
                 if verdict != TAKE:
                     if verdict == REFUSE:
                         outcome |= REJECTED
@@ -294,7 +294,7 @@ class Vhost(VhostState):
         outcome: i64 = 0
         known = len(queues) > 0
         for queue in queues:
-            verdict = queue.screen_numbered(numbered, by)
+            verdict = queue.admit_numbered(numbered, by)
             taken: i64 = 0
             if verdict != DROP:
                 known = False
