@@ -18,9 +18,7 @@ CIRCLE_FILES_MAX = 3
 FOLDER_MODULES_MAX = 18
 
 #: Rooms that have larger circles still, and how many files lie in those together.
-CIRCLES_LEFT = {
-    "leveret.broker": 60,
-}
+CIRCLES_LEFT: dict[str, int] = {}
 #: Folders that have more modules still, and how many.
 FOLDERS_LEFT = {
     "leveret/wire": 20,
