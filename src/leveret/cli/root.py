@@ -170,7 +170,7 @@ class Root(SafeGroup):
         except Failure as failure:
             if failure.code == NOT_READ:
                 _write_no_more()
-            return _tell(failure.code, *failure.lines)
+            return _fail(failure.code, *failure.lines)
         except typer.Abort:
             return INTERRUPTED
         except typer.TyperException as error:
@@ -185,15 +185,15 @@ class Root(SafeGroup):
             return NOT_READ
         except OSError as error:
             _write_no_more()
-            return _tell(IO_FAILED, _told(error))
+            return _fail(IO_FAILED, _refusal(error))
         except MemoryError:
-            return _tell(SYSTEM, "there is not enough memory for this")
+            return _fail(SYSTEM, "there is not enough memory for this")
         except Exception as fault:  # noqa: BLE001 (a user is told in a line)
-            return _tell(INTERNAL, *_fault(fault))
+            return _fail(INTERNAL, *_fault(fault))
         return result if isinstance(result, int) else OK
 
 
-def _tell(code: int, *lines: str) -> int:
+def _fail(code: int, *lines: str) -> int:
     """Print a failure on standard error; return its code."""
     for line in lines:
         with contextlib.suppress(OSError):
@@ -209,7 +209,7 @@ def _escape(error: typer.TyperException) -> None:
             setattr(error, name, escaped(text))
 
 
-def _told(error: OSError) -> str:
+def _refusal(error: OSError) -> str:
     """Return what the system refused: of a file by its name, else of what is printed."""
     if error.filename is None:
         return f"cannot write to standard output: {error.strerror or error}"
@@ -223,11 +223,11 @@ def _fault(fault: Exception) -> list[str]:
     frame = traceback.extract_tb(fault.__traceback__)[-1]
     place = f"{os.path.basename(frame.filename)}:{frame.lineno}"  # noqa: PTH119
     text = str(fault).partition("\n")[0]
-    told = (
+    line = (
         f"this is a fault of leveret, please report it: {type(fault).__name__}: {text} ({place}); "
         f"with {TRACEBACK_VARIABLE}=1 it shows the calls"
     )
-    return [told]
+    return [line]
 
 
 def _write_no_more() -> None:

@@ -87,8 +87,8 @@ def failing() -> Iterator[None]:
 def _copy_held(data: Path, to: Path, link: bool, hold: Hold) -> Manifest:
     """Copy a running broker's files.  Raises: Failure; StorageFailure; OSError."""
     manifest = _manifest(data)
-    manifest.time_ms = int(str(hold.told.get("time_ms")))
-    manifest.durable_group = int(str(hold.told.get("durable_group")))
+    manifest.time_ms = int(str(hold.answer.get("time_ms")))
+    manifest.durable_group = int(str(hold.answer.get("durable_group")))
     _copy_all(data, to, link, manifest, hold.beat)
     hold.end()
     manifest.write(to)

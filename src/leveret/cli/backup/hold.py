@@ -23,7 +23,7 @@ class NoBroker(Exception):
 
 
 class Hold:
-    """A hold; `told` is what the broker said when it began.
+    """A hold; `answer` is what the broker said when it began.
 
     It ends with `end`, with the context, or with this process.  Raises: NoBroker; Failure.
     """
@@ -47,7 +47,7 @@ class Hold:
             if self._response.status != http.client.OK:
                 text = f"the broker answered {self._response.status} {self._response.reason}"
                 raise exits.Failure(text, exits.INTERNAL)
-            self.told: dict[str, object] = json.loads(self._response.readline())
+            self.answer: dict[str, object] = json.loads(self._response.readline())
 
     def __enter__(self) -> Self:
         return self

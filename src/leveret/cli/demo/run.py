@@ -52,12 +52,12 @@ def run(directory: Path | None, output: Path | None, *, spark: bool) -> int:
     checks = Checks()
     place = _workplace(output)
     took = "about half a minute" if spark else "a few seconds"
-    _say(console, f"this takes {took}, and up to {_DISK_MB} MB of disk in {place}")
+    _note(console, f"this takes {took}, and up to {_DISK_MB} MB of disk in {place}")
     node = Node(place)
     try:
         _run(node, place, found, checks, console, spark)
     except BaseException:
-        _say(console, f"what the broker and Spark wrote is in {place}")
+        _note(console, f"what the broker and Spark wrote is in {place}")
         raise
     finally:
         node.kill()
@@ -87,7 +87,7 @@ def _leave(console: Console, place: Path, *, whole: bool, spark: bool) -> None:
     report = place / "report.html"
     if whole:
         kept = ", ".join(sorted(path.name for path in place.iterdir()))
-        _say(console, f"kept in {place}: {kept}")
+        _note(console, f"kept in {place}: {kept}")
     else:
         for path in place.iterdir():
             if path.is_dir():
@@ -97,19 +97,19 @@ def _leave(console: Console, place: Path, *, whole: bool, spark: bool) -> None:
         if not spark:
             place.rmdir()
     if spark:
-        _say(console, f"the report, for a browser: {report.as_uri()}")
+        _note(console, f"the report, for a browser: {report.as_uri()}")
 
 
 def _run(
     node: Node, place: Path, found: Input, checks: Checks, console: Console, spark: bool
 ) -> None:
     """Run all stages and note what holds."""
-    _tell(console, f"{len(found.lines):,} log lines: {found.origin}")
+    _announce(console, f"{len(found.lines):,} log lines: {found.origin}")
     node.start()
     queues = work_queues(found.sources)
     with connect(node.uri) as connection:
         declare(connection.channel(), queues)
-    _tell(
+    _announce(
         console,
         f"broker {node.uri.partition('@')[2]}: exchange {EXCHANGE}, stream "
         f"{STREAM}, queues {', '.join(queue.name for queue in queues)}",
@@ -120,12 +120,12 @@ def _run(
         if lines := expected(queue, found.lines):
             workers.append(Worker(node, queue, lines, publisher.finished))
         else:
-            _say(console, f"no line is for the queue {queue.name}: it has to stay empty")
+            _note(console, f"no line is for the queue {queue.name}: it has to stay empty")
     _move(node, publisher, workers, checks, console)
     _check_traffic(publisher, workers, checks)
     _check_empty(node, queues, checks)
     if spark:
-        _tell(console, "Spark archives the stream to Parquet and reports on it")
+        _announce(console, "Spark archives the stream to Parquet and reports on it")
         with console.status(f"Spark is at work; its log is {place / 'spark.log'}"):
             lake = run_spark(node.uri, place)
         check_lake(lake, found.lines, publisher.sent_again, checks)
@@ -133,12 +133,12 @@ def _run(
     checks.equal("exit code of the broker's graceful stop", node.stop(), 0)
 
 
-def _tell(console: Console, text: str) -> None:
+def _announce(console: Console, text: str) -> None:
     """Say what comes next."""
     console.print(Text(escaped(text), style="bold"), soft_wrap=True)
 
 
-def _say(console: Console, text: str) -> None:
+def _note(console: Console, text: str) -> None:
     """Say something beside."""
     console.print(Text(escaped(text)), soft_wrap=True)
 
@@ -231,7 +231,7 @@ def _check_empty(node: Node, queues: tuple[WorkQueue, ...], checks: Checks) -> N
 def _print_report(lake: Lake, console: Console) -> None:
     """Print the report's totals and the routing keys with the most messages."""
     report = lake.report
-    _tell(
+    _announce(
         console,
         f"report on the archive: {report.messages:,} messages, {report.bytes:,} bytes, "
         f"{report.keys_total:,} routing keys",

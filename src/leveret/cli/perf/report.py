@@ -63,8 +63,8 @@ def as_json(result: Result) -> dict[str, object]:
 
 def broker_of(result: Result) -> str:
     """Return what the broker says it is."""
-    said = [result.server_properties.get(name) for name in ("product", "version", "platform")]
-    return " ".join(str(part) for part in said if part)
+    product = [result.server_properties.get(name) for name in ("product", "version", "platform")]
+    return " ".join(str(part) for part in product if part)
 
 
 def latencies_of(latencies: Latencies) -> dict[str, float]:

@@ -65,8 +65,8 @@ def _no_column(column: str, rows: Sequence[Row]) -> exits.Failure:
     known = list(dict.fromkeys(name for row in rows for name in _names(row)))
     near = difflib.get_close_matches(column, known, 1)
     hint = f"; did you mean {near[0]}?" if near else ""
-    told = f"there is no column {column!r}{hint}"
-    return exits.Failure(told, exits.USAGE, f"there are: {', '.join(known)}")
+    text = f"there is no column {column!r}{hint}"
+    return exits.Failure(text, exits.USAGE, f"there are: {', '.join(known)}")
 
 
 def _names(row: Row) -> Iterator[str]:

@@ -63,8 +63,8 @@ def _defined(fields: Fields, queue: str) -> Iterator[object]:
     if fields.get("define") == "queue" and known.get("name") == queue:
         yield known.get("id")
     operations = fields.get("operations")
-    for told in operations if isinstance(operations, list) else []:
-        yield from _defined(told, queue)
+    for operation in operations if isinstance(operations, list) else []:
+        yield from _defined(operation, queue)
 
 
 def as_json(fields: Mapping[str, object], bodies: bool) -> dict[str, object]:

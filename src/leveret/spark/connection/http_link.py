@@ -36,7 +36,7 @@ _NOT_FOUND: Final = 404
 _BAD: Final = 400
 
 #: Where brokers said that they listen for HTTP: none at all is None.
-_told: dict[tuple[str, int], str | None] = {}
+_known_addresses: dict[tuple[str, int], str | None] = {}
 _lock = threading.Lock()
 
 
@@ -134,9 +134,9 @@ def told_address(parameters: Parameters) -> str:
     """Return where a broker says that it listens for HTTP.  Raises: Interrupted; NoHttp."""
     place = parameters.host, parameters.port
     with _lock:
-        if place not in _told:
-            _told[place] = _asked_address(parameters)
-        address = _told[place]
+        if place not in _known_addresses:
+            _known_addresses[place] = _asked_address(parameters)
+        address = _known_addresses[place]
     if address is None:
         raise NoHttp("the broker tells no HTTP port: it is no Leveret, or does not listen for HTTP")
     return address
@@ -157,7 +157,7 @@ def _asked_address(parameters: Parameters) -> str | None:
 def forget_address(parameters: Parameters) -> None:
     """Ask the broker anew the next time."""
     with _lock:
-        _told.pop((parameters.host, parameters.port), None)
+        _known_addresses.pop((parameters.host, parameters.port), None)
 
 
 def _checked(

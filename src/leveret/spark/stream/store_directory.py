@@ -141,7 +141,7 @@ def _runs(offsets: list[int]) -> Iterator[list[int]]:
 # -- a directory -----------------------------------------------------------------------------------
 
 #: What was told of each directory, and what it looked like then.
-_told: dict[str, tuple[Signature, list[Holding]]] = {}
+_known_holdings: dict[str, tuple[Signature, list[Holding]]] = {}
 _lock = threading.Lock()
 
 
@@ -184,13 +184,13 @@ def _opened(options: Options) -> tuple[ReadDisk, list[Holding]]:
 def _streams_of(disk: ReadDisk, directory: str) -> list[Holding]:
     with _lock:
         signature = _signature(disk)
-        known = _told.get(directory)
+        known = _known_holdings.get(directory)
         if known is None or known[0] != signature:
             survey = Survey(disk, True)
             for _ in survey.tell():
                 pass
             streams = [one for one in survey.holdings.living() if one.type == "stream"]
-            known = _told[directory] = signature, streams
+            known = _known_holdings[directory] = signature, streams
         return known[1]
 
 
