@@ -11,7 +11,7 @@ exactly once; the channel's end is reported exactly once.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from leveret.client.errors import Closed
 from leveret.client.events import (
@@ -62,15 +62,13 @@ if TYPE_CHECKING:
     from leveret.client.events import Event, Owner, Token
     from leveret.wire.method import Method
 
-#: `_remaining` while the header has not come.
-_HEADER_NEXT: Final = -1
-
 
 class ChannelSession(OwnedChannel):
     """A channel's state; `owner` is the shell's channel, which messages ack by."""
 
     __slots__ = (
         "_accepts",
+        "_awaiting_header",
         "_content",
         "_output",
         "_pending",
@@ -92,7 +90,8 @@ class ChannelSession(OwnedChannel):
         self._pending: deque[tuple[Method, Token]] = deque()
         self._content: Method | None = None
         self._raw_properties = NO_PROPERTIES
-        self._remaining = _HEADER_NEXT
+        self._awaiting_header = False
+        self._remaining = 0
         self._pieces: list[bytes] = []
         self._publish = BasicPublish()
         self._reported = False
@@ -222,7 +221,7 @@ class ChannelSession(OwnedChannel):
                 self._on_reply(method, events)
         elif kind.HAS_CONTENT:
             self._content = method
-            self._remaining = _HEADER_NEXT
+            self._awaiting_header = True
         elif isinstance(method, (BasicAck, BasicNack)):
             self._on_settled(method, events)
         else:
@@ -234,7 +233,7 @@ class ChannelSession(OwnedChannel):
             raise CommandInvalid(f"{method.NAME} was not asked for on channel {self.number}")
         if method.HAS_CONTENT:
             self._content = method
-            self._remaining = _HEADER_NEXT
+            self._awaiting_header = True
             return
         events.append(Replied(self._pending.popleft()[1], method))
 
@@ -269,7 +268,7 @@ class ChannelSession(OwnedChannel):
 
     def on_header(self, data: bytes, start: int, end: int, events: list[Event]) -> None:
         """Take a content header.  Raises: as `on_method`."""
-        if self._content is None or self._remaining != _HEADER_NEXT:
+        if self._content is None or not self._awaiting_header:
             if self.state is ChannelState.CLOSING:
                 return
             raise UnexpectedFrame(f"a content header without its method on channel {self.number}")
@@ -279,6 +278,7 @@ class ChannelSession(OwnedChannel):
         if size > CLIENT_MESSAGE_BYTES_MAX:
             raise ContentTooLarge(f"a body of {size} bytes; {CLIENT_MESSAGE_BYTES_MAX} are taken")
         self._raw_properties = data[start + CONTENT_HEAD_BYTES : end]
+        self._awaiting_header = False
         self._remaining = size
         if size == 0:
             self._complete(b"", events)
@@ -287,7 +287,7 @@ class ChannelSession(OwnedChannel):
         """Take a piece of a body.  Raises: as `on_method`."""
         size = end - start
         left = self._remaining - size
-        if self._content is None or left < 0:
+        if self._content is None or self._awaiting_header or left < 0:
             if self.state is ChannelState.CLOSING:
                 return
             raise UnexpectedFrame(f"more body than announced on channel {self.number}")
