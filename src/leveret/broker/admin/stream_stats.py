@@ -1,4 +1,4 @@
-"""Snapshots of super streams and of what reads a stream: plain values, taken at one moment.
+"""Snapshots of streams, super streams and of what reads a stream: plain values of one moment.
 
 As `stats`, of which this is the part that knows streams.
 """
@@ -21,6 +21,43 @@ from leveret.broker.stream.offsets import NamedReaders
 from leveret.broker.stream.stream import Stream
 from leveret.broker.topology.exchange import Exchange
 from leveret.broker.vhost.vhost import Vhost
+
+
+@final
+class StreamStats:
+    """A stream: its messages go from `first_offset` up to, not including, `next_offset`."""
+
+    def __init__(self, stream: Stream) -> None:
+        first: i64 = stream.first_offset
+        end: i64 = max(stream.visible_end, first)
+        self.name: Final = stream.name
+        self.stream_id: Final = stream.stream_id
+        self.first_offset: Final = int(first)
+        self.next_offset: Final = int(end)
+        self.bytes: Final = int(stream.size)
+
+
+@final
+class StreamListing:
+    """The streams of a vhost, in slices."""
+
+    def __init__(self, vhost: Vhost) -> None:
+        self._left: Final = [
+            queue
+            for queue in vhost.queues.by_name.values()
+            if isinstance(queue, Stream) and not queue.hidden
+        ]
+        self._next: i64 = 0
+
+    def take(self, count: i64) -> list[StreamStats]:
+        """Return the snapshots of the next `count` streams at most; none at the end."""
+        taken: list[StreamStats] = []
+        while len(taken) < count and self._next < len(self._left):
+            stream = self._left[self._next]
+            self._next += 1
+            if not stream.deleted:
+                taken.append(StreamStats(stream))
+        return taken
 
 
 @final

@@ -28,8 +28,9 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from leveret.broker.core.effects import Damaged
 from leveret.broker.stream.stream import Stream
-from leveret.chunk import ChunkBuilder
+from leveret.chunk import ChunkBuilder, ChunkDamaged
 from leveret.store.segments.segments import ChunkRef
 
 
@@ -62,6 +63,34 @@ def next_part(stream: Stream, offset: i64) -> StreamPart | None:
     if first >= end:
         return None
     return StreamPart(first, end, None, tail_chunk(stream, first, end))
+
+
+def end_of_parts(stream: Stream, start: i64, end: i64, bytes_max: i64) -> i64:
+    """Return the offset that the parts from `start` on go up to.
+
+    A part that begins at `end` or later is none of them, nor is one before which the others have
+    `bytes_max` bytes.
+    """
+    position = start
+    size: i64 = 0
+    while size < bytes_max:
+        block = stream.block_at(position)
+        if block is None or block.first >= min(end, stream.visible_end):
+            break
+        position = min(block.end, stream.visible_end)
+        size += block.size
+    return max(position, start)
+
+
+def report_damage(stream: Stream, part: StreamPart, data: bytes, damage: ChunkDamaged) -> bool:
+    """Have a stored part's chunk, read as `data`, reported as damaged; False if it has moved."""
+    ref = part.ref
+    block = stream.block_at(part.first)
+    if ref is None or block is None or block.ref is not ref:
+        return False
+    what = f"stream '{stream.name}': {ref} is damaged: {damage}"
+    stream.turn.damaged.append(Damaged(ref, data, what, ref.count))
+    return True
 
 
 def tail_chunk(stream: Stream, first: i64, end: i64) -> bytes:

@@ -26,8 +26,13 @@ from typing import Final
 
 from aiohttp import web
 
-from leveret.broker.core.effects import Damaged
-from leveret.broker.stream.chunks import StreamPart, next_part
+from leveret.broker.admin.stream_stats import StreamStats
+from leveret.broker.stream.chunks import (
+    StreamPart,
+    end_of_parts,
+    next_part,
+    report_damage,
+)
 from leveret.broker.stream.stream import Stream
 from leveret.broker.stream.watcher import StreamWatcher
 from leveret.chunk import ChunkDamaged
@@ -83,12 +88,13 @@ async def chunks(request: web.Request) -> web.StreamResponse:
         await _wait(stream, wish)
     if stream.deleted:
         raise NotFound(f"the stream '{stream.name}' was deleted")
-    end = _end(stream, wish)
+    end = int(end_of_parts(stream, wish.offset, wish.end, wish.bytes_max))
+    stats = StreamStats(stream)
     headers = {
         "Content-Type": CONTENT_TYPE,
-        "Leveret-Stream-Id": stream.stream_id,
-        "Leveret-First-Offset": str(int(stream.first_offset)),
-        "Leveret-Next-Offset": str(int(max(stream.visible_end, stream.first_offset))),
+        "Leveret-Stream-Id": stats.stream_id,
+        "Leveret-First-Offset": str(stats.first_offset),
+        "Leveret-Next-Offset": str(stats.next_offset),
         "Leveret-End-Offset": str(end),
     }
     response = web.StreamResponse(headers=headers)
@@ -118,19 +124,6 @@ async def _wait(stream: Stream, wish: _Wish) -> None:
             return
         finally:
             stream.unwatch(watcher)
-
-
-def _end(stream: Stream, wish: _Wish) -> int:
-    """Return the offset that an answer of at most so many bytes goes up to."""
-    position = wish.offset
-    size = 0
-    while size < wish.bytes_max:
-        block = stream.block_at(position)
-        if block is None or block.first >= min(wish.end, stream.visible_end):
-            break
-        position = int(min(block.first + block.count, stream.visible_end))
-        size += int(block.size)
-    return max(position, wish.offset)
 
 
 async def _send(
@@ -174,12 +167,7 @@ async def _send_stored(
     try:
         check_chunk_head(data, ref, stream.queue_id)
     except ChunkDamaged as damage:
-        block = stream.block_at(part.first)
-        if block is None or block.ref is not ref:
-            return False
-        what = f"stream '{stream.name}': {ref} is damaged: {damage}"
-        stream.turn.damaged.append(Damaged(ref, data, what, ref.count))
-        return True
+        return report_damage(stream, part, data, damage)
     await response.write(data)
     at = len(data)
     while at < size:

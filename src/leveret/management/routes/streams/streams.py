@@ -11,12 +11,11 @@ from typing import Final
 
 from aiohttp import web
 
-from leveret.broker.admin.stats import QueueListing
+from leveret.broker.admin.stream_stats import StreamListing, StreamStats
 from leveret.broker.stream.stream import Stream
 from leveret.errors import NotFound, PreconditionFailed
 from leveret.management.gate import can_read, may_read
 from leveret.management.routes.shared import (
-    BROKER,
     JSON_HEADERS,
     SLICE_ROWS,
     Row,
@@ -33,15 +32,14 @@ _TIMESTAMP_MAX: Final = 2**60
 async def streams(request: web.Request) -> web.StreamResponse:
     """Return the streams of a vhost that the user may read."""
     vhost = found_vhost(request)
-    listing = QueueListing(request.app[BROKER], vhost.name)
+    listing = StreamListing(vhost)
     response = web.StreamResponse(headers=JSON_HEADERS)
     await response.prepare(request)
     separator = "["
     while taken := listing.take(SLICE_ROWS):
         for stats in taken:
-            stream = vhost.queues.by_name.get(stats.name)
-            if isinstance(stream, Stream) and can_read(request, stream.name):
-                text = json.dumps(row(vhost.name, stream), ensure_ascii=False)
+            if can_read(request, stats.name):
+                text = json.dumps(row(vhost.name, stats), ensure_ascii=False)
                 await response.write((separator + text).encode())
                 separator = ","
         await asyncio.sleep(0)
@@ -52,7 +50,7 @@ async def streams(request: web.Request) -> web.StreamResponse:
 
 async def stream(request: web.Request) -> web.Response:
     """Return one stream."""
-    return json_response(row(request.match_info["vhost"], found_stream(request)))
+    return json_response(row(request.match_info["vhost"], StreamStats(found_stream(request))))
 
 
 async def offset(request: web.Request) -> web.Response:
@@ -84,17 +82,16 @@ def found_stream(request: web.Request) -> Stream:
     return queue
 
 
-def row(vhost: str, stream: Stream) -> Row:
+def row(vhost: str, stats: StreamStats) -> Row:
     """Return a stream: offsets from `first_offset` up to, not including, `next_offset`."""
-    first, end = int(stream.first_offset), int(stream.visible_end)
     return {
-        "name": stream.name,
+        "name": stats.name,
         "vhost": vhost,
-        "stream_id": stream.stream_id,
-        "first_offset": first,
-        "next_offset": max(first, end),
-        "messages": max(end - first, 0),
-        "bytes": int(stream.size),
+        "stream_id": stats.stream_id,
+        "first_offset": stats.first_offset,
+        "next_offset": stats.next_offset,
+        "messages": stats.next_offset - stats.first_offset,
+        "bytes": stats.bytes,
     }
 
 
