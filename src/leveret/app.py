@@ -531,7 +531,7 @@ class Node:
         return {
             "fd_used": descriptors.used(),
             "fd_total": descriptors.limit(),
-            "sockets_used": len(self.admission.guests),
+            "sockets_used": len(self.admission.slots),
             "sockets_total": int(self.admission.limit),
             "connections_expelled": int(self.admission.expelled + self._http.expelled),
             "connections_refused": int(self.admission.refused + self._http.refused),

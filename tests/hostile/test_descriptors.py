@@ -20,7 +20,7 @@ from broker_process import BrokerProcess, BrokerProcessError
 from core import Node
 from http_api import Api
 from leveret.limits import OPERATOR_CONNECTIONS, STORE_FILES_MAX
-from leveret.session.admission import FULL, ROOM, WAIT, Admission, Guest, network_of
+from leveret.session.admission import FULL, ROOM, WAIT, Admission, Slot, network_of
 from leveret.store.disk import File, RealDisk, StorageFailure
 from raw_codec import PROTOCOL_HEADER, method, publish
 
@@ -325,7 +325,7 @@ class Visit:
         self.idle = False
         self.asking = False
         self.admission = admission
-        self.guest = Guest(network, self._expelled, lambda: self.known, lambda: self.asking)
+        self.slot = Slot(network, self._expelled, lambda: self.known, lambda: self.asking)
 
     def _expelled(self) -> None:
         assert not self.known or self.idle
@@ -336,13 +336,13 @@ class Visit:
 def let_in(admission: Admission, network: str) -> Visit | None:
     """Let one in as the acceptor does; None where he had to go."""
     visit = Visit(admission, network)
-    while (verdict := admission.judge(network)) == WAIT:
-        for one in [one for one in EXPELLED if one.guest in one.admission.guests]:
-            one.admission.leave(one.guest)
+    while (verdict := admission.request(network)) == WAIT:
+        for one in [one for one in EXPELLED if one.slot in one.admission.slots]:
+            one.admission.leave(one.slot)
     if verdict == FULL:
         return None
     assert verdict == ROOM
-    admission.enter(visit.guest)
+    admission.enter(visit.slot)
     return visit
 
 
@@ -359,7 +359,7 @@ def test_the_oldest_stranger_goes_first() -> None:
     first.known = True
     assert let_in(admission, "new") is not None
     assert (first.gone, second.gone, third.gone) == (False, True, False)
-    assert len(admission.guests) == 3
+    assert len(admission.slots) == 3
     assert admission.expelled == 1
 
 
@@ -394,7 +394,7 @@ def test_a_flood_from_one_address_pays_for_itself() -> None:
     for _ in range(1000):
         visited(admission, "flood")
     assert not any(visit.gone for visit in quiet)
-    assert len(admission.guests) == 10
+    assert len(admission.slots) == 10
 
 
 def test_the_operator_finds_a_place_when_all_are_taken() -> None:
@@ -402,11 +402,11 @@ def test_the_operator_finds_a_place_when_all_are_taken() -> None:
     users, operator = Admission(10, whole), Admission(10, whole, 1)
     for _ in range(2):
         visited(users, "a").known = True
-    assert users.judge("a") == FULL
-    assert operator.judge("") == ROOM
-    operator.enter(Guest("", lambda: None), True)
-    assert operator.judge("") == FULL
-    assert len(whole.guests) == 3
+    assert users.request("a") == FULL
+    assert operator.request("") == ROOM
+    operator.enter(Slot("", lambda: None), True)
+    assert operator.request("") == FULL
+    assert len(whole.slots) == 3
 
 
 def test_one_peer_has_a_network_of_ipv6() -> None:
@@ -430,8 +430,8 @@ def test_places_are_never_more_than_there_are(steps: list[tuple[str, int]]) -> N
     whole = Admission(5)
     parts = [Admission(3, whole), Admission(4, whole)]
     there: list[tuple[Visit, Admission]] = []
-    acts: dict[str, Callable[[Admission, Guest], None]] = {
-        "leave": Admission.leave, "work": Admission.work, "rest": Admission.rest,
+    acts: dict[str, Callable[[Admission, Slot], None]] = {
+        "leave": Admission.leave, "work": Admission.busy, "rest": Admission.idle,
     }  # fmt: skip
     for what, number in steps:
         there = [(visit, part) for visit, part in there if not visit.gone]
@@ -444,11 +444,11 @@ def test_places_are_never_more_than_there_are(steps: list[tuple[str, int]]) -> N
             visit, part = there[number % len(there)]
             if what == "know":
                 visit.known = True
-                part.recognise(visit.guest)
+                part.authenticated(visit.slot)
             else:
-                acts[what](part, visit.guest)
+                acts[what](part, visit.slot)
                 visit.idle = visit.known and what == "rest"
                 if what == "leave":
                     there.remove((visit, part))
-        assert len(whole.guests) == sum(len(part.guests) for part in parts) <= 5
-        assert [len(part.guests) <= int(part.limit) for part in parts] == [True, True]
+        assert len(whole.slots) == sum(len(part.slots) for part in parts) <= 5
+        assert [len(part.slots) <= int(part.limit) for part in parts] == [True, True]

@@ -319,7 +319,7 @@ def test_who_says_nothing_leaves_his_place(said: bytes) -> None:
                 assert b" 200 " in await kept.readuntil(b"\r\n\r\n")
                 assert b"[]" in await kept.readuntil(b"\r\n0\r\n\r\n")
                 assert (await api.ask(head(RIGHT, "Connection: close"))).startswith(b"HTTP/1.1 200")
-        assert len(api.admission.guests) <= 10
+        assert len(api.admission.slots) <= 10
         assert api.admission.expelled >= 90
         assert api.admission.refused == 0
         for one in [*idle, user]:

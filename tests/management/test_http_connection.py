@@ -86,7 +86,7 @@ def test_who_says_nothing_is_cut_off() -> None:
                 writer.write(said)
                 assert await ended(reader) == b""
                 writer.close()
-            assert not connections.admission.guests
+            assert not connections.admission.slots
 
     asyncio.run(run())
 
@@ -124,7 +124,7 @@ def test_a_connection_that_asks_now_and_then_lives() -> None:
                 assert await reader.readuntil(b"hello")
                 answers += 1
             assert answers > 3
-            assert len(connections.admission.guests) == 1
+            assert len(connections.admission.slots) == 1
             assert await ended(reader) == b""
             writer.close()
 
@@ -142,7 +142,7 @@ def test_who_reads_nothing_is_cut_off() -> None:
                 poll.register(sock, select.POLLHUP | select.POLLERR)
                 [(_, happened)] = await asyncio.to_thread(poll.poll, 30_000)
                 assert happened & select.POLLERR
-            assert not connections.admission.guests
+            assert not connections.admission.slots
 
     asyncio.run(run())
 

@@ -17,7 +17,7 @@ import socket
 from collections.abc import Callable
 from typing import Final
 
-from leveret.session.admission import FULL, ROOM, Admission, Guest, network_of
+from leveret.session.admission import FULL, ROOM, Admission, Slot, network_of
 
 #: Connections that are accepted before others get their turn.
 ACCEPTS_PER_TURN: Final = 32
@@ -27,12 +27,12 @@ AGAIN_SECONDS: Final = 0.25
 #: What the system lacks when it cannot accept.
 _SHORT: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 
-#: Makes the protocol of a connection from a network, and the guest that it is.
-Make = Callable[[str], tuple[asyncio.BaseProtocol, Guest]]
+#: Makes the protocol of a connection from a network, and its slot.
+Make = Callable[[str], tuple[asyncio.BaseProtocol, Slot]]
 
 
 class Acceptor:
-    """Accepts on one listening socket; `known` are guests that never count as strangers."""
+    """Accepts on one listening socket; `authenticated` connections are so from the start."""
 
     def __init__(
         self,
@@ -40,14 +40,14 @@ class Acceptor:
         admission: Admission,
         make: Make,
         log: Callable[[str, str], None],
-        known: bool = False,
+        authenticated: bool = False,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._sock = sock
         self._admission = admission
         self._make = make
         self._log = log
-        self._known = known
+        self._authenticated = authenticated
         #: Accepted, and without a place so far.
         self._held: tuple[socket.socket, str] | None = None
         self._again: asyncio.TimerHandle | None = None
@@ -103,10 +103,10 @@ class Acceptor:
 
     def _place(self, sock: socket.socket, network: str) -> None:
         """Give an accepted connection a place, or let it wait for one, or close it."""
-        verdict = self._admission.judge(network)
-        if verdict == ROOM:
+        answer = self._admission.request(network)
+        if answer == ROOM:
             self._begin(sock, network)
-        elif verdict == FULL:
+        elif answer == FULL:
             sock.close()
             where = network or "the Unix socket"
             self._log("warning", f"too many connections: closing a new one from '{where}'")
@@ -128,21 +128,19 @@ class Acceptor:
             self._resume()
 
     def _begin(self, sock: socket.socket, network: str) -> None:
-        protocol, guest = self._make(network)
-        self._admission.enter(guest, self._known)
-        task = self._loop.create_task(self._open(sock, protocol, guest))
+        protocol, slot = self._make(network)
+        self._admission.enter(slot, self._authenticated)
+        task = self._loop.create_task(self._open(sock, protocol, slot))
         self._opening.add(task)
         task.add_done_callback(self._opening.discard)
 
-    async def _open(
-        self, sock: socket.socket, protocol: asyncio.BaseProtocol, guest: Guest
-    ) -> None:
+    async def _open(self, sock: socket.socket, protocol: asyncio.BaseProtocol, slot: Slot) -> None:
         try:
             await self._loop.connect_accepted_socket(lambda: protocol, sock)
         except OSError as error:
             # The peer has gone already, in a way that only setting up the transport meets.
             sock.close()
-            self._admission.leave(guest)
+            self._admission.leave(slot)
             self._log("warning", f"a connection could not be begun: {error.strerror or error}")
 
 
@@ -152,8 +150,8 @@ def accepting(
     """Return what accepts on a listening socket and returns what ends that."""
 
     def accept(
-        sock: socket.socket, admission: Admission, make: Make, known: bool
+        sock: socket.socket, admission: Admission, make: Make, authenticated: bool
     ) -> Callable[[], None]:
-        return Acceptor(sock, admission, make, log, known).close
+        return Acceptor(sock, admission, make, log, authenticated).close
 
     return accept

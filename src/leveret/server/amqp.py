@@ -24,7 +24,7 @@ from leveret.limits import (
 )
 from leveret.server.client_socket import ClientSocket
 from leveret.server.runner import Runner
-from leveret.session.admission import Admission, Guest
+from leveret.session.admission import Admission, Slot
 from leveret.session.connection.connection import Connection
 from leveret.session.settings import Peer
 from leveret.session.states import AWAITING_OPEN, AWAITING_TUNE_OK, VERIFYING_LOGIN
@@ -72,7 +72,7 @@ class AmqpProtocol(asyncio.Protocol, ClientSocket):
 
     def __init__(self, listener: Accepting, network: str) -> None:
         self._listener = listener
-        self.guest = Guest(network, self.expel, self._is_known, self._is_asking)
+        self.slot = Slot(network, self.expel, self._is_authenticated, self._is_authenticating)
         self._begun = False
         self._expelled = False
         self._runner = listener.runner
@@ -106,11 +106,11 @@ class AmqpProtocol(asyncio.Protocol, ClientSocket):
         if self._expelled:
             self.abort()
 
-    def _is_known(self) -> bool:
+    def _is_authenticated(self) -> bool:
         """Tell whether the client has logged in and entered a vhost."""
         return self._begun and self.connection.vhost is not None
 
-    def _is_asking(self) -> bool:
+    def _is_authenticating(self) -> bool:
         """Tell whether the client's password is being verified, or was right."""
         if not self._begun:
             return False
@@ -230,6 +230,6 @@ class AmqpProtocol(asyncio.Protocol, ClientSocket):
             self._listener.log(level, connection, text)
         connection.log.clear()
         self._listener.log("info", connection, "closed AMQP connection")
-        self._listener.admission.leave(self.guest)
+        self._listener.admission.leave(self.slot)
         self._runner.remove(connection)
         self._runner.run()

@@ -11,7 +11,7 @@ from leveret.broker.node.broker import Broker
 from leveret.server.acceptor import Acceptor
 from leveret.server.amqp import Accepting, AmqpProtocol, Log
 from leveret.server.runner import Runner
-from leveret.session.admission import Admission, Guest
+from leveret.session.admission import Admission, Slot
 from leveret.session.authentication import Authenticator
 from leveret.session.connection.connection import Connection
 from leveret.session.settings import Peer, SessionSettings, Tokens
@@ -54,10 +54,10 @@ class AmqpListener(Accepting):
             self.runner.now(),
         )
 
-    def make(self, network: str) -> tuple[asyncio.BaseProtocol, Guest]:
-        """Return the protocol of a new connection, and the guest that it is."""
+    def make(self, network: str) -> tuple[asyncio.BaseProtocol, Slot]:
+        """Return the protocol of a new connection, and its slot."""
         protocol = AmqpProtocol(self, network)
-        return protocol, protocol.guest
+        return protocol, protocol.slot
 
     def expelled(self, connection: Connection) -> None:
         """Hear that a connection goes that has not logged in, to make room for another one."""

@@ -1,17 +1,19 @@
-"""Who may be connected at once, and who goes where there are too many.
+"""How many connections there may be at once, and which one is closed where there are too many.
 
 Connections take descriptors, of which a process has so many, and the store needs some of them.  So
-there is a limit, and beyond it a newcomer gets the place of who has the least claim to his: the
-oldest connection that has not logged in, else the one (of HTTP) that has been idle for the longest,
-or has been sending the body of a request for the longest.
-Connections at work, and those of AMQP that have logged in, are never sent away; where there are no
-others the newcomer is.  Who is just logging in is passed over for others who are not.
+there is a limit, and beyond it a new connection gets the slot of the one with the least claim to
+it: the oldest that has not authenticated, else the one (of HTTP) that has been idle for the
+longest, or has been sending the body of a request for the longest.
+Connections at work, and those of AMQP that have authenticated, are never closed for others; where
+there are none but these the new one is refused.  One that is just authenticating is passed over
+where there are others.
 
-An address that holds more than half of the places of those who have not logged in pays for its
-newcomers itself, so that a flood from one address does not send away who is logging in from
-another.
+An address that holds more than half of the slots of connections that have not authenticated pays
+for its new ones itself, so that a flood from one address does not close connections that are
+authenticating from another.
 
-Invariant: who was sent away counts until he has left (his descriptor is open until then).
+Invariant: a connection that was closed for another counts until it has left (its descriptor is open
+until then).
 """
 
 from __future__ import annotations
@@ -22,10 +24,10 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-#: So many who are just logging in are passed over for one newcomer.
+#: So many that are just authenticating are passed over for one new connection.
 PASSED_OVER_MAX: Final = 64
 
-#: What `Admission.judge` says: come in; wait until somebody has left; go.
+#: What `Admission.request` answers: there is a slot; one will be free; there is none.
 ROOM: Final = 0
 WAIT: Final = 1
 FULL: Final = 2
@@ -44,174 +46,175 @@ def network_of(host: str) -> str:
     return str(ipaddress.IPv6Address(int(address) >> 64 << 64))
 
 
-def is_nobody() -> bool:
-    """Stand in for who tells by himself that he has logged in, or is never about to."""
+def never() -> bool:
+    """Answer for a connection that reports by itself that it has authenticated, or never does."""
     return False
 
 
 @final
-class Guest:
-    """A connection: `expel` ends it, `is_known` tells whether it has logged in meanwhile.
+class Slot:
+    """The slot of one connection.
 
-    `is_asking` tells whether it is about to.
+    `expel` closes the connection, `is_authenticated` tells whether it has authenticated meanwhile,
+    `is_authenticating` whether it is about to.
     """
 
     def __init__(
         self,
         network: str,
         expel: Callable[[], object],
-        is_known: Callable[[], bool] = is_nobody,
-        is_asking: Callable[[], bool] = is_nobody,
+        is_authenticated: Callable[[], bool] = never,
+        is_authenticating: Callable[[], bool] = never,
     ) -> None:
         self.network = network
         self.expel = expel
-        self.is_known = is_known
-        self.is_asking = is_asking
-        #: True once he was sent away.
+        self.is_authenticated = is_authenticated
+        self.is_authenticating = is_authenticating
+        #: True once the connection was closed for another.
         self.leaving = False
 
 
 @final
 class Admission:
-    """The places of one listener, or of all of them: `whole` is what this is a part of.
+    """The slots of one listener, or of all of them: `whole` is what this is a part of.
 
-    A part may take `spare` places of the whole beyond its limit, which are kept for it.
+    A part may take `spare` slots of the whole beyond its limit, which are kept for it.
     """
 
     def __init__(self, limit: int, whole: Admission | None = None, spare: int = 0) -> None:
         self.limit: i64 = limit
         self._whole = whole
         self._spare: i64 = spare
-        #: All who have not left; the oldest first in this and the others.
-        self.guests: dict[Guest, None] = {}
-        self._strangers: dict[Guest, None] = {}
-        self._by_network: dict[str, dict[Guest, None]] = {}
-        self._idle: dict[Guest, None] = {}
-        #: Who waits for a place; each is called once, when somebody has left.
+        #: Of all connections that have not left; the oldest first in this and the others.
+        self.slots: dict[Slot, None] = {}
+        self._unauthenticated: dict[Slot, None] = {}
+        self._by_network: dict[str, dict[Slot, None]] = {}
+        self._idle: dict[Slot, None] = {}
+        #: What is called once, when a connection has left.
         self._waiting: list[Callable[[], object]] = []
         # Counters.
         self.expelled: i64 = 0
         self.refused: i64 = 0
 
-    def judge(self, network: str) -> int:
-        """Return `ROOM`, or `FULL`, or `WAIT` after somebody was sent away for a newcomer."""
-        verdict = self.judge_here(network, 0)
-        if verdict == ROOM and self._whole is not None:
-            verdict = self._whole.judge_here(network, self._spare)
-        return verdict
+    def request(self, network: str) -> int:
+        """Return `ROOM`, or `FULL`, or `WAIT` after a connection was closed for a new one."""
+        answer = self.request_here(network, 0)
+        if answer == ROOM and self._whole is not None:
+            answer = self._whole.request_here(network, self._spare)
+        return answer
 
-    def judge_here(self, network: str, spare: i64) -> int:
-        """As `judge`, for these places alone, with so many beyond the limit."""
-        if len(self.guests) < self.limit + spare:
+    def request_here(self, network: str, spare: i64) -> int:
+        """As `request`, for these slots alone, with so many beyond the limit."""
+        if len(self.slots) < self.limit + spare:
             return ROOM
         victim = self._victim(network)
         if victim is None:
             self.refused += 1
             return FULL
-        self._send_away(victim)
+        self._expel(victim)
         return WAIT
 
-    def _send_away(self, victim: Guest) -> None:
+    def _expel(self, victim: Slot) -> None:
         self._forget(victim)
         self.expelled += 1
         victim.leaving = True
         victim.expel()
 
-    def _victim(self, network: str) -> Guest | None:
-        """Return who goes for a newcomer from `network`, None where nobody may be sent away."""
+    def _victim(self, network: str) -> Slot | None:
+        """Return what is closed for a connection from `network`, None where nothing may be."""
         own = self._by_network.get(network)
-        if own is not None and len(own) * 2 > len(self._strangers):
-            victim = self._oldest_stranger(own)
+        if own is not None and len(own) * 2 > len(self._unauthenticated):
+            victim = self._oldest_unauthenticated(own)
             if victim is not None:
                 return victim
-        victim = self._oldest_stranger(self._strangers)
+        victim = self._oldest_unauthenticated(self._unauthenticated)
         if victim is not None:
             return victim
-        for guest in self._idle:
-            if not guest.leaving:
-                return guest
+        for slot in self._idle:
+            if not slot.leaving:
+                return slot
         return None
 
-    def _oldest_stranger(self, among: dict[Guest, None]) -> Guest | None:
-        """Return the oldest who has not logged in; those who have are strangers no more."""
+    def _oldest_unauthenticated(self, among: dict[Slot, None]) -> Slot | None:
+        """Return the oldest that has not authenticated; those that have are taken off the list."""
         passed_over: i64 = 0
         while among:
-            guest = next(iter(among))
-            if guest.leaving or guest.is_known():
-                self._know(guest)
-            elif passed_over < PASSED_OVER_MAX and guest.is_asking():
+            slot = next(iter(among))
+            if slot.leaving or slot.is_authenticated():
+                self._note_authenticated(slot)
+            elif passed_over < PASSED_OVER_MAX and slot.is_authenticating():
                 passed_over += 1
-                among[guest] = among.pop(guest)
+                among[slot] = among.pop(slot)
             else:
-                return guest
+                return slot
         return None
 
-    def enter(self, guest: Guest, known: bool = False) -> None:
-        """Give a place to who was told that there is room."""
-        self.guests[guest] = None
-        if not known:
-            self._strangers[guest] = None
-            self._by_network.setdefault(guest.network, {})[guest] = None
+    def enter(self, slot: Slot, authenticated: bool = False) -> None:
+        """Take a slot, after `request` answered that there is one."""
+        self.slots[slot] = None
+        if not authenticated:
+            self._unauthenticated[slot] = None
+            self._by_network.setdefault(slot.network, {})[slot] = None
         if self._whole is not None:
-            self._whole.enter(guest, known)
+            self._whole.enter(slot, authenticated)
 
-    def leave(self, guest: Guest) -> None:
-        """Take the place back, if he has one."""
-        if guest not in self.guests:
+    def leave(self, slot: Slot) -> None:
+        """Free the slot of a connection that is gone, if it has one."""
+        if slot not in self.slots:
             return
-        del self.guests[guest]
-        self._forget(guest)
+        del self.slots[slot]
+        self._forget(slot)
         if self._whole is not None:
-            self._whole.leave(guest)
+            self._whole.leave(slot)
         waiting = self._waiting
         self._waiting = []
         for call in waiting:
             call()
 
     def when_left(self, call: Callable[[], object]) -> None:
-        """Call once when somebody has left."""
+        """Call once when a connection has left."""
         if self._whole is not None:
             self._whole.when_left(call)
         else:
             self._waiting.append(call)
 
     def make_room(self) -> None:
-        """Send the oldest away who has not logged in, if there is one: something is short."""
+        """Close the oldest that has not authenticated, if there is one: something is short."""
         if self._whole is not None:
             self._whole.make_room()
             return
-        victim = self._oldest_stranger(self._strangers)
+        victim = self._oldest_unauthenticated(self._unauthenticated)
         if victim is not None:
-            self._send_away(victim)
+            self._expel(victim)
 
-    def recognise(self, guest: Guest) -> None:
-        """Hear that somebody has logged in."""
-        self._know(guest)
+    def authenticated(self, slot: Slot) -> None:
+        """Hear that a connection has authenticated."""
+        self._note_authenticated(slot)
         if self._whole is not None:
-            self._whole.recognise(guest)
+            self._whole.authenticated(slot)
 
-    def rest(self, guest: Guest) -> None:
-        """Hear that somebody who has logged in waits for nothing, or that he is waited for."""
-        if guest in self.guests and guest not in self._strangers and not guest.leaving:
-            self._idle[guest] = None
+    def idle(self, slot: Slot) -> None:
+        """Hear that an authenticated connection waits for nothing, or that it is waited for."""
+        if slot in self.slots and slot not in self._unauthenticated and not slot.leaving:
+            self._idle[slot] = None
             if self._whole is not None:
-                self._whole.rest(guest)
+                self._whole.idle(slot)
 
-    def work(self, guest: Guest) -> None:
-        """Hear that somebody waits for an answer."""
-        self._idle.pop(guest, None)
+    def busy(self, slot: Slot) -> None:
+        """Hear that a connection waits for an answer."""
+        self._idle.pop(slot, None)
         if self._whole is not None:
-            self._whole.work(guest)
+            self._whole.busy(slot)
 
-    def _know(self, guest: Guest) -> None:
-        self._strangers.pop(guest, None)
-        own = self._by_network.get(guest.network)
+    def _note_authenticated(self, slot: Slot) -> None:
+        self._unauthenticated.pop(slot, None)
+        own = self._by_network.get(slot.network)
         if own is not None:
-            own.pop(guest, None)
+            own.pop(slot, None)
             if not own:
-                del self._by_network[guest.network]
+                del self._by_network[slot.network]
 
-    def _forget(self, guest: Guest) -> None:
-        """Take somebody out of those who may be sent away."""
-        self._know(guest)
-        self._idle.pop(guest, None)
+    def _forget(self, slot: Slot) -> None:
+        """Take a connection out of those that may be closed for others."""
+        self._note_authenticated(slot)
+        self._idle.pop(slot, None)

@@ -24,7 +24,7 @@ from leveret.limits import (
 )
 from leveret.management.alarm import Alarm
 from leveret.management.listening.log import Log, make_logger
-from leveret.session.admission import Admission, Guest
+from leveret.session.admission import Admission, Slot
 from leveret.wire.buffer import BytesWriter
 from leveret.wire.frames import write_method
 from leveret.wire.methods.connection import ConnectionClose
@@ -61,10 +61,10 @@ class HttpConnections:
         self.idle_seconds = idle_seconds
         self.stall_seconds = stall_seconds
 
-    def make(self, network: str) -> tuple[HttpConnection, Guest]:
-        """Return the protocol of a new connection, and the guest that it is."""
+    def make(self, network: str) -> tuple[HttpConnection, Slot]:
+        """Return the protocol of a new connection, and its slot."""
         connection = HttpConnection(self, network)
-        return connection, connection.guest
+        return connection, connection.slot
 
 
 class HttpConnection(web.RequestHandler):
@@ -82,7 +82,7 @@ class HttpConnection(web.RequestHandler):
             access_log=None,  # type: ignore[arg-type]  # None logs nothing
         )
         self._connections = connections
-        self.guest = Guest(network, self._expel, is_asking=self._is_asking)
+        self.slot = Slot(network, self._expel, is_authenticating=self._is_authenticating)
         #: True from a whole request to its answer.
         self._asking = False
         self._expelled = False
@@ -104,7 +104,7 @@ class HttpConnection(web.RequestHandler):
         """Forget it."""
         self._quiet()
         self._reads()
-        self._connections.admission.leave(self.guest)
+        self._connections.admission.leave(self.slot)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -112,7 +112,7 @@ class HttpConnection(web.RequestHandler):
         if self._first:
             self._first = False
             if data.startswith(b"AMQP") and self.transport is not None:
-                self._connections.log("warning", self._stranger(self.transport))
+                self._connections.log("warning", self._wrong_protocol(self.transport))
                 self.transport.write(_wrong_port())
                 self.transport.close()
                 return
@@ -129,9 +129,9 @@ class HttpConnection(web.RequestHandler):
 
     def recognised(self) -> None:
         """Hear that the request at hand is of somebody who may log in."""
-        self._connections.admission.recognise(self.guest)
+        self._connections.admission.authenticated(self.slot)
 
-    def _stranger(self, transport: asyncio.BaseTransport) -> str:
+    def _wrong_protocol(self, transport: asyncio.BaseTransport) -> str:
         peer = transport.get_extra_info("peername") or ("unknown", 0)
         text = f"the peer {peer[0]}:{peer[1]} speaks AMQP, but this port speaks HTTP"
         return f"{text}; AMQP is on the port that the setting port names"
@@ -140,18 +140,18 @@ class HttpConnection(web.RequestHandler):
         """Hear that a whole request is at hand."""
         self._quiet()
         self._asking = True
-        self._connections.admission.work(self.guest)
+        self._connections.admission.busy(self.slot)
 
     def awaits_body(self) -> None:
         """Hear that the body of the request at hand is waited for, which its peer may send slowly.
 
         Whoever has logged in can have that without any right, and so could keep all places.
         """
-        self._connections.admission.rest(self.guest)
+        self._connections.admission.idle(self.slot)
 
     def has_body(self) -> None:
         """Hear that the body has come."""
-        self._connections.admission.work(self.guest)
+        self._connections.admission.busy(self.slot)
 
     def _quiet(self) -> None:
         if self._idle is not None:
@@ -163,7 +163,7 @@ class HttpConnection(web.RequestHandler):
         self._quiet()
         self._asking = False
         connections = self._connections
-        connections.admission.rest(self.guest)
+        connections.admission.idle(self.slot)
         self._idle = Alarm(connections.clock, connections.idle_seconds, self._abort)
 
     def pause_writing(self) -> None:
@@ -187,14 +187,14 @@ class HttpConnection(web.RequestHandler):
         """Hear that the password of the request at hand is wrong."""
         self._asking = False
 
-    def _is_asking(self) -> bool:
+    def _is_authenticating(self) -> bool:
         return self._asking
 
     def _expel(self) -> None:
         """Leave the place to another connection."""
         self._expelled = True
         text = "too many connections: closing one of HTTP that is idle or has not logged in, of "
-        self._connections.log("warning", f"{text}'{self.guest.network}'")
+        self._connections.log("warning", f"{text}'{self.slot.network}'")
         self._abort()
 
     def _abort(self) -> None:
@@ -216,10 +216,10 @@ class OperatorConnections:
         self.admission = admission
         self.logger = make_logger(log)
 
-    def make(self, network: str) -> tuple[OperatorConnection, Guest]:
-        """Return the protocol of a new connection, and the guest that it is."""
+    def make(self, network: str) -> tuple[OperatorConnection, Slot]:
+        """Return the protocol of a new connection, and its slot."""
         connection = OperatorConnection(self, network)
-        return connection, connection.guest
+        return connection, connection.slot
 
 
 class OperatorConnection(web.RequestHandler):
@@ -234,9 +234,9 @@ class OperatorConnection(web.RequestHandler):
             access_log=None,  # type: ignore[arg-type]  # None logs nothing
         )
         self._admission = connections.admission
-        self.guest = Guest(network, self.force_close)
+        self.slot = Slot(network, self.force_close)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Give the place back."""
-        self._admission.leave(self.guest)
+        self._admission.leave(self.slot)
         super().connection_lost(exc)

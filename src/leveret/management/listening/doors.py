@@ -8,13 +8,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from leveret.clock import Clock
-from leveret.session.admission import Admission, Guest
+from leveret.session.admission import Admission, Slot
 
-#: Makes the protocol of a connection from a network, and the guest that it is.
-Make = Callable[[str], tuple[asyncio.BaseProtocol, Guest]]
+#: Makes the protocol of a connection from a network, and its slot.
+Make = Callable[[str], tuple[asyncio.BaseProtocol, Slot]]
 
 #: Accepts on a listening socket, by the places of an admission and with what makes its connections;
-#: True says that its guests are known from the start.  What it returns ends it.
+#: True says that its connections are authenticated from the start.  What it returns ends it.
 Accept = Callable[[socket.socket, Admission, Make, bool], Callable[[], None]]
 
 
