@@ -17,7 +17,7 @@ from leveret.spark.columns.messages import BatchBuilder
 from leveret.spark.columns.schema import PROPERTIES, ROW
 from leveret.spark.transports.base import Piece
 from leveret.wire.buffer import BytesWriter
-from leveret.wire.deliveries import Columns, DeliveryScanner
+from leveret.wire.content.deliveries import Columns, DeliveryScanner
 from leveret.wire.frames import FrameReader, write_body, write_header, write_method
 from leveret.wire.methods.basic import BasicDeliver
 from live_stream import LiveStream, Sent

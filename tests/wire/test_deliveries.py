@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from leveret.errors import ContentTooLarge, SyntaxFault, UnexpectedFrame
 from leveret.limits import CLIENT_MESSAGE_BYTES_MAX
 from leveret.wire.buffer import BytesWriter
-from leveret.wire.deliveries import NO_OFFSET, NO_TIMESTAMP, Columns, DeliveryScanner
+from leveret.wire.content.deliveries import NO_OFFSET, NO_TIMESTAMP, Columns, DeliveryScanner
 from leveret.wire.frames import (
     FRAME_BODY,
     FRAME_END,

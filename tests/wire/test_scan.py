@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from leveret.errors import FrameError
 from leveret.wire.buffer import BytesWriter
+from leveret.wire.content.scan import Latencies, Scanner, write_acks
 from leveret.wire.frames import FrameReader, write_body, write_header, write_heartbeat, write_method
 from leveret.wire.methods.basic import BasicAck, BasicDeliver, BasicNack, BasicReturn
 from leveret.wire.methods.channel import ChannelClose
 from leveret.wire.methods.decode import decode_method
-from leveret.wire.scan import Latencies, Scanner, write_acks
 
 NO_PROPERTIES = b"\x00\x00"
 

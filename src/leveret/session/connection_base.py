@@ -33,9 +33,9 @@ from leveret.session.states import (
     next_state,
 )
 from leveret.wire.buffer import BytesWriter
+from leveret.wire.content.output import FrameOutput
+from leveret.wire.content.publish import PublishShape
 from leveret.wire.frames import FrameReader, write_method
-from leveret.wire.output import FrameOutput
-from leveret.wire.publish import PublishShape
 
 if TYPE_CHECKING:
     from leveret.broker.node.broker import Broker

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from leveret.cli.perf.run import Result, Totals
-from leveret.wire.scan import Latencies
+from leveret.wire.content.scan import Latencies
 
 #: The quantiles that are told, by their names.
 QUANTILES = {"p50": 0.50, "p95": 0.95, "p99": 0.99, "p999": 0.999}

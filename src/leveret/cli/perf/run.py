@@ -14,13 +14,13 @@ from typing import Any, Final
 from leveret.cli.perf.link import Link
 from leveret.cli.perf.plan import Plan
 from leveret.cli.perf.sides import Consumer, Producer, Side
+from leveret.wire.content.scan import Latencies
 from leveret.wire.methods.queue import (
     QueueDeclare,
     QueueDeclareOk,
     QueueDelete,
     QueueDeleteOk,
 )
-from leveret.wire.scan import Latencies
 
 REPORT_SECONDS: Final = 1.0
 

@@ -24,6 +24,7 @@ from leveret.cli.perf.link import (
 from leveret.cli.perf.plan import STAMP_BYTES, Plan
 from leveret.errors import AmqpError
 from leveret.wire.buffer import BytesWriter
+from leveret.wire.content.scan import Latencies, Scanner, write_acks
 from leveret.wire.frames import FRAME_HEAD_BYTES, write_body, write_header, write_method
 from leveret.wire.methods.basic import (
     BasicAck,
@@ -37,7 +38,6 @@ from leveret.wire.methods.confirm import ConfirmSelect, ConfirmSelectOk
 from leveret.wire.methods.connection import ConnectionClose, ConnectionCloseOk
 from leveret.wire.methods.decode import decode_method
 from leveret.wire.properties import BasicProperties
-from leveret.wire.scan import Latencies, Scanner, write_acks
 
 #: A batch of copies of the message, written by one call.
 _BATCH_BYTES: Final = 131_072

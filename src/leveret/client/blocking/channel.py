@@ -12,7 +12,7 @@ from leveret.client.blocking.columns import ColumnConsumer
 from leveret.client.blocking.consumer import Consumer
 from leveret.client.shell import requests
 from leveret.limits import CLIENT_OUTPUT_BYTES_HIGH
-from leveret.wire.deliveries import DeliveryScanner
+from leveret.wire.content.deliveries import DeliveryScanner
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

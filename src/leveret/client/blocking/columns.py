@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from leveret.wire.deliveries import Columns, DeliveryScanner
+from leveret.wire.content.deliveries import Columns, DeliveryScanner
 
 if TYPE_CHECKING:
     from leveret.client.blocking.calls import CallingChannel

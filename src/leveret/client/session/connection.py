@@ -35,7 +35,7 @@ from leveret.errors import (
     error_for,
 )
 from leveret.limits import FRAME_BYTES_MAX, FRAME_BYTES_MIN, HEARTBEAT_SECONDS
-from leveret.wire.deliveries import DeliveryScanner
+from leveret.wire.content.deliveries import DeliveryScanner
 from leveret.wire.frames import (
     FRAME_BODY,
     FRAME_HEADER,

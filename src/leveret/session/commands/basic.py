@@ -18,6 +18,7 @@ from leveret.session.channel.unacked import Unacked
 from leveret.session.commands.direct_reply_to import open_replies
 from leveret.session.commands.queue import queue_name
 from leveret.session.commands.super_stream import is_super_name, read_super
+from leveret.wire.content.output import deliver_prefix
 from leveret.wire.method import Method
 from leveret.wire.methods import (
     BasicAck,
@@ -36,7 +37,6 @@ from leveret.wire.methods import (
     BasicRecoverOk,
     BasicReject,
 )
-from leveret.wire.output import deliver_prefix
 
 
 def handle_basic(channel: Channel, method: Method) -> bool:

@@ -22,8 +22,8 @@ from leveret.names import Name, check_new, cleaned, is_plain
 from leveret.routing.keys import check_strict_routing_key
 from leveret.session.channel.channel import Channel
 from leveret.session.publish.topic_access import check_reached
+from leveret.wire.content.publish import PublishArguments
 from leveret.wire.methods import BasicPublish, BasicReturn
-from leveret.wire.publish import PublishArguments
 
 #: What a mandatory message comes back with that no queue took (behaviour 24).
 NO_ROUTE: Final = 312
