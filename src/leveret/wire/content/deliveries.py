@@ -46,6 +46,7 @@ from leveret.wire.frames import (
     FrameReader,
     header_body_size,
 )
+from leveret.wire.methods.ids import BASIC_DELIVER
 from leveret.wire.tables import skim_table, value_end
 
 STREAM_OFFSET: Final = b"x-stream-offset"
@@ -54,9 +55,6 @@ STREAM_TIMESTAMP: Final = b"x-stream-timestamp"
 #: Where the broker sent none that is an integer.
 NO_OFFSET: Final = -1
 NO_TIMESTAMP: Final = -1
-
-#: Class and method ids as they stand at the start of a method's payload.
-_DELIVER: Final = 60 << 16 | 60
 
 #: The type letter `l` of a signed 64-bit integer, which both brokers send.
 _LONG_LONG: Final = 108
@@ -176,7 +174,7 @@ class DeliveryScanner:
                 break
             kind = i64(data[at])
             if self._expects == _METHOD_NEXT:
-                if kind != FRAME_METHOD or payload < 4 or read_i32_be(data, start) != _DELIVER:
+                if kind != FRAME_METHOD or payload < 4 or read_i32_be(data, start) != BASIC_DELIVER:
                     break
                 reader.position = at = end + 1
                 self._method(data, start, end)

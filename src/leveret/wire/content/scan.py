@@ -25,12 +25,7 @@ from leveret.wire.frames import (
     header_body_size,
     write_frame_head,
 )
-
-#: Class and method ids as they stand at the start of a method's payload.
-_DELIVER: Final = 60 << 16 | 60
-_RETURN: Final = 60 << 16 | 50
-_ACK: Final = 60 << 16 | 80
-_NACK: Final = 60 << 16 | 120
+from leveret.wire.methods.ids import BASIC_ACK, BASIC_DELIVER, BASIC_NACK, BASIC_RETURN
 
 _ACK_IDS: Final = b"\x00\x3c\x00\x50"
 
@@ -145,7 +140,7 @@ class Scanner:
         end = reader.end
         data = reader.data
         ids: i64 = i64(read_i32_be(data, start)) if end - start >= 4 else 0
-        if ids == _DELIVER:
+        if ids == BASIC_DELIVER:
             tag_at = start + 5 + data[start + 4]
             if tag_at + 8 > end:
                 raise FrameError("a basic.deliver that ends early")
@@ -154,13 +149,13 @@ class Scanner:
             self._delivering = True
             return
         self._delivering = False
-        if ids in {_ACK, _NACK} and end - start == _ACK_BYTES:
+        if ids in {BASIC_ACK, BASIC_NACK} and end - start == _ACK_BYTES:
             multiple = data[end - 1] & 1 != 0
             before = self.settled
             self._settle(read_i64_be(data, start + 4), multiple)
-            if ids == _NACK:
+            if ids == BASIC_NACK:
                 self.nacked += self.settled - before
-        elif ids == _RETURN:
+        elif ids == BASIC_RETURN:
             self.returned += 1
         else:
             self.others.append((int(reader.channel), data[start:end]))
