@@ -1,4 +1,4 @@
-"""What the core asks of the shell, and who goes on when that is done.
+"""What the core requests from the shell, and the base classes of those who wait for it.
 
 Each is a native base class that the rooms above extend; `Turn` gathers them, and the shell runs
 them once per batch.
@@ -15,27 +15,27 @@ from leveret.store.segments.segments import ChunkRef
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class SyncWaiter:
-    """Something that goes on when a group of the journal is synced."""
+    """Something that waits until a group of the journal is synced."""
 
     def __init__(self) -> None:
-        #: The group it waits for; 0 when it waits for none.
+        #: The group that it waits for, or 0.
         self.waits_for: i64 = 0
 
     def synced(self, group: i64) -> None:
-        """Go on: every group up to `group` is synced."""
+        """Continue: every group up to `group` is synced."""
         raise RuntimeError("a sync waiter says how it goes on")
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class SpillWaiter(SyncWaiter):
-    """Something that goes on when chunks were written."""
+    """Something that waits until chunks are written."""
 
     def __init__(self) -> None:
         super().__init__()
         self.waits_for_spill = False
 
     def spilled(self) -> None:
-        """Go on."""
+        """Continue: chunks were written."""
         raise RuntimeError("who waits for chunks says how it goes on")
 
 
@@ -47,25 +47,25 @@ class ChunkWanted:
         self.ref = ref
 
     def arrived(self, data: bytes) -> None:
-        """Go on with the chunk's bytes, fewer than asked for where the file ends early."""
+        """Take the chunk's bytes, fewer than requested where the file ends early."""
         raise RuntimeError("a wanted chunk says what to do with its bytes")
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class ChunkReader:
-    """Reads a stored chunk at once, for the few who cannot wait for it."""
+    """Reads a stored chunk at once, for the few callers that cannot wait for it."""
 
     def read(self, ref: ChunkRef) -> bytes:
-        """Return the chunk's bytes, fewer than asked for where they cannot be read."""
+        """Return the chunk's bytes, fewer than requested where they cannot be read."""
         return b""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Cancellable:
-    """A consumer as far as it can be ended by the broker."""
+    """A consumer that the broker can cancel."""
 
     def cancel(self) -> None:
-        """Tell the consumer's client that it ended."""
+        """Tell the client that its consumer was cancelled."""
         raise RuntimeError("a consumer tells its client")
 
 
@@ -73,7 +73,8 @@ class Cancellable:
 class Cancels(SyncWaiter):
     """Consumers whose queue was deleted, until the deletion is durable.
 
-    Who asked for it tells them right after its reply; else they are told when the sync is done.
+    The connection that deleted the queue notifies them right after its reply; otherwise they are
+    notified when the sync is done.
     """
 
     def __init__(self, cancelled: list[Cancellable]) -> None:
@@ -81,11 +82,11 @@ class Cancels(SyncWaiter):
         self.cancelled = cancelled
 
     def synced(self, group: i64) -> None:
-        """Tell them, unless they were told."""
+        """Notify the consumers, unless that was done."""
         self.notify()
 
     def notify(self) -> None:
-        """Tell each of them, once."""
+        """Notify each consumer, once."""
         cancelled = self.cancelled
         self.cancelled = []
         for consumer in cancelled:
@@ -97,15 +98,15 @@ class DeadMessage:
     """A message that left its queue and may go on to a dead-letter exchange."""
 
     def dead_letter(self) -> i64:
-        """Hand the message over, or let it go; return how many steps of work that was."""
+        """Dead-letter the message or drop it; return how many steps of work that was."""
         raise RuntimeError("what dies says where it goes")
 
 
 @final
 class Damaged:
-    """A stored chunk that did not check when it was read: its bytes, fewer where some are missing.
+    """A stored chunk that failed its check when it was read, with the bytes that were there.
 
-    `what` says what is lost by it, `records` how many messages that are.
+    `what` describes the loss, `records` is the number of messages lost.
     """
 
     def __init__(self, ref: ChunkRef, data: bytes, what: str, records: i64) -> None:

@@ -1,11 +1,11 @@
-"""Blocks of streams that files have and that stay in memory for readers, of all streams together.
+"""The cache of stream blocks that are stored in files, shared by all streams.
 
-A block comes here when it was written or read back, and goes when others were used since it was and
+A block is added when it was written or read back, and the least recently used block is dropped when
 there is no more room.  So the tail of a busy stream is read from memory, many readers of one place
-share a block, and a slow reader costs the memory of none.
+share a block, and a slow reader holds no memory.
 
-Invariants: what is here has its bytes in a file and is seen; all of it takes `bytes_max` at most,
-or one block.
+Invariants: a cached block is in a file and visible; all of them take `bytes_max` at most, or there
+is one block.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from leveret.limits import MESSAGE_OVERHEAD_BYTES, STREAM_CACHE_BYTES_MAX
 
 
 class CachedBlock:
-    """A block of a stream as far as the cache knows it."""
+    """A block of a stream, as the cache knows it."""
 
     def __init__(self) -> None:
         self.count: i64 = 0
@@ -27,23 +27,23 @@ class CachedBlock:
         self.size: i64 = 0
 
     def unload(self) -> None:
-        """Let go of the messages, which a file has."""
+        """Drop the messages from memory; the file has them."""
 
 
 @final
 class StreamCache:
-    """The blocks, the one used longest ago first."""
+    """The blocks, the least recently used first."""
 
     def __init__(self, memory: HeldMemory) -> None:
         self.memory = memory
         self.blocks: dict[CachedBlock, None] = {}
-        #: Memory of what is here, and how much of it is bodies and properties.
+        #: Memory that the blocks take, and how much of it is bodies and properties.
         self.bytes: i64 = 0
         self.message_bytes: i64 = 0
         self.bytes_max: i64 = STREAM_CACHE_BYTES_MAX
 
     def put(self, block: CachedBlock) -> None:
-        """Keep the messages of a block for a while; their memory is counted already."""
+        """Add a block, whose memory is counted already."""
         self.blocks[block] = None
         self.bytes += block.size + block.count * MESSAGE_OVERHEAD_BYTES
         self.message_bytes += block.size
@@ -51,13 +51,13 @@ class StreamCache:
             self.drop(next(iter(self.blocks)))
 
     def use(self, block: CachedBlock) -> None:
-        """Note that a block was read."""
+        """Make a block that is read the most recently used one."""
         if block in self.blocks:
             del self.blocks[block]
             self.blocks[block] = None
 
     def drop(self, block: CachedBlock) -> None:
-        """Let go of a block's memory, if it is here."""
+        """Drop a block from the cache and from memory, if it is cached."""
         if block not in self.blocks:
             return
         del self.blocks[block]

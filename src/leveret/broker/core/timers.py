@@ -1,4 +1,4 @@
-"""Deadlines: who is to be called when a moment has come.
+"""Deadlines: objects that are called when a time has come.
 
 The core has no clock; it notes deadlines here, the shell looks at the earliest after each batch and
 comes back when it is due.  Times are ms of `turn.now_ms`, which never steps.
@@ -22,13 +22,13 @@ _SORT_OUT_AT: Final = 64
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Timed:
-    """Something that goes on when its deadline has come."""
+    """Something that is called at its deadline."""
 
     def __init__(self) -> None:
         self.deadline_ms: i64 = NO_DEADLINE
 
     def due(self, now_ms: i64) -> None:
-        """Go on: the deadline has come, and none is set any more."""
+        """Handle the deadline, which is not set any more."""
         raise RuntimeError("what is timed says how it goes on")
 
 
@@ -42,7 +42,7 @@ class Timers:
         self._live: i64 = 0
 
     def set(self, timed: Timed, deadline_ms: i64) -> None:
-        """Have `timed` called at `deadline_ms` and not at any deadline set before."""
+        """Call `timed` at `deadline_ms`, in place of any deadline set before."""
         if timed.deadline_ms == deadline_ms:
             return
         if timed.deadline_ms == NO_DEADLINE:
@@ -56,7 +56,7 @@ class Timers:
             heapq.heapify(self._heap)
 
     def cancel(self, timed: Timed) -> None:
-        """Have `timed` called no more."""
+        """Remove the deadline of `timed`."""
         if timed.deadline_ms != NO_DEADLINE:
             timed.deadline_ms = NO_DEADLINE
             self._live -= 1
@@ -73,7 +73,7 @@ class Timers:
     def fire(self, now_ms: i64, limit: i64) -> None:
         """Call up to `limit` whose deadline is at or before `now_ms`, the earliest first.
 
-        What they set anew waits for a turn.
+        Deadlines that they set are looked at in the next turn.
         """
         heap = self._heap
         if not heap or heap[0][0] > now_ms:

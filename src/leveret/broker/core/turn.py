@@ -63,12 +63,12 @@ class Link(SpillWaiter):
         super().__init__()
         self.turn = turn
         self.name = name
-        #: Who logged in, and the vhost that was entered; empty before.
+        #: The user and the vhost of the connection; empty before `connection.open`.
         self.user = ""
         self.vhost_name = ""
-        #: The user as the owner of what he makes in the vhost; None before it is entered.
+        #: The user as the owner of what he makes in the vhost; None before `connection.open`.
         self.as_owner: Owner | None = None
-        #: False while the peer does not read: its consumers get nothing more until it does.
+        #: False while the peer does not read: its consumers get nothing until it reads again.
         self.writable = True
         self.woken = False
 
@@ -79,7 +79,7 @@ class Link(SpillWaiter):
             self.turn.woken.append(self)
 
     def alarm(self, blocked: bool, reason: str) -> None:
-        """Hear that publishers are (no longer) blocked, and why."""
+        """Take note that publishers are blocked, or are not any more; `reason` says why."""
         raise RuntimeError("a link says what an alarm means to it")
 
     def channel_count(self) -> i64:
@@ -87,17 +87,17 @@ class Link(SpillWaiter):
         raise RuntimeError("a link counts its channels")
 
     def access_changed(self) -> None:
-        """Hear that what the user may do has changed."""
+        """Take note that the permissions of the user have changed."""
         raise RuntimeError("a link knows what its user may do")
 
     def force(self, text: str) -> None:
-        """End the connection because the operator or the broker wants it (320)."""
+        """Close the connection for the operator or the broker (320)."""
         raise RuntimeError("a link says how it ends")
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Dispatcher(SyncWaiter):
-    """Something that hands messages to consumers: a queue or a stream."""
+    """Something that delivers messages to consumers: a queue or a stream."""
 
     def __init__(self, turn: Turn) -> None:
         super().__init__()
@@ -105,21 +105,22 @@ class Dispatcher(SyncWaiter):
         self.scheduled = False
 
     def schedule(self) -> None:
-        """Note that there may be something to hand out."""
+        """Have `dispatch` called at the end of the turn."""
         if not self.scheduled:
             self.scheduled = True
             self.turn.dispatchers.append(self)
 
     def hand_out(self) -> None:
-        """Hand out what the requests before this one allow, a slice at most.
+        """Deliver at once what the requests before this one allow, a slice at most.
 
-        Requests that come in one read must find what they would find if they came one by one.
+        So requests that arrive in one read have the same results as requests that arrive one by
+        one.
         """
         if self.scheduled:
             self.dispatch(SLICE_MESSAGES)
 
     def dispatch(self, limit: i64) -> bool:
-        """Hand out at most `limit` messages; tell whether more could be handed out at once."""
+        """Deliver at most `limit` messages; return whether more could be delivered at once."""
         raise RuntimeError("a dispatcher says what it hands out")
 
 
@@ -160,17 +161,18 @@ class Turn(HeldMemory):
         #: It is looked at after each so many messages (a power of 2, less 1); pages are so large.
         self.window_mask: i64 = 63
         self.page_bytes: i64 = CHUNK_BYTES_MAX
-        #: Consumers whose queue was deleted and who were not told yet; and the group that holds the
-        #: record of a deletion among them: what is not durable is not told.
+        #: Consumers whose queue was deleted and that were not notified yet, and the group with the
+        #: last record of such a deletion: they are not notified before it is durable.
         self.cancelled: list[Cancellable] = []
         self.cancelled_group: i64 = 0
         #: Deadlines, in the time of `now_ms`.
         self.timers = Timers()
-        #: Who notes what happens to messages, and which bits of a sequence are zero where it does.
+        #: What records the events of messages, and the bits of a sequence that are zero where it
+        #: does.
         self.events: MessageEvents | None = None
         self.event_mask: i64 = NO_EVENTS
-        #: Messages to be dead-lettered when the batch's deliveries are done, and those of them
-        #: whose turn has come, from `dead_lettered` on.
+        #: Messages to be dead-lettered when the batch's deliveries are done, and those that are
+        #: being dead-lettered, from `dead_lettered` on.
         self.dead_messages: list[DeadMessage] = []
         self.dead_lettering: list[DeadMessage] = []
         self.letters_dropped = LettersDropped()
@@ -192,12 +194,12 @@ class Turn(HeldMemory):
         self.stream_cache = StreamCache(self)
 
     def follow(self, events: MessageEvents | None) -> None:
-        """Have events noted from now on, or none."""
+        """Record events with `events` from now on, or none."""
         self.events = events
         self.event_mask = NO_EVENTS if events is None else events.mask
 
     def wait(self, waiter: SyncWaiter, group: i64) -> None:
-        """Have `waiter` called when `group` is synced."""
+        """Call `waiter` when `group` is synced."""
         if waiter.waits_for == 0:
             waiter.waits_for = group
             self.waiters.append(waiter)
@@ -214,12 +216,12 @@ class Turn(HeldMemory):
         self.reply_group = self.journal.group
 
     def must_wait(self, group: i64) -> bool:
-        """Tell whether what hangs on the records up to `group` has to wait for a sync."""
+        """Return whether what depends on the records up to `group` must wait for a sync."""
         journal = self.journal
         return group > journal.durable_group and (group < journal.group or journal.has_records())
 
     def notify_cancelled(self) -> None:
-        """Tell the consumers whose queues were deleted, now or when that is durable."""
+        """Notify the consumers whose queues were deleted, now or when the deletion is durable."""
         if not self.cancelled:
             return
         group = self.cancelled_group
@@ -230,14 +232,14 @@ class Turn(HeldMemory):
             cancels.notify()
 
     def take_cancels(self) -> Cancels:
-        """Return those consumers for the caller to tell them; the list starts afresh."""
+        """Return these consumers for the caller to notify, and clear the list."""
         cancels = Cancels(self.cancelled)
         self.cancelled = []
         self.cancelled_group = 0
         return cancels
 
     def settle(self) -> None:
-        """Hand out messages from every queue that was scheduled, a slice of each."""
+        """Deliver messages from every queue that was scheduled, a slice of each."""
         self.resume = False
         if self.cancelled:
             self.notify_cancelled()
@@ -260,20 +262,20 @@ class Turn(HeldMemory):
         if self.events is not None:
             self.events.flush()
         if self.dispatchers or (self.due() and not self.is_writing_much()):
-            # Else it goes on when something is written.
+            # While much is being written, the end of a write resumes it.
             self.resume = True
 
     def due(self) -> bool:
-        """Tell whether a deadline has come already."""
+        """Return whether a deadline has passed."""
         next_ms = self.timers.next_ms()
         return next_ms != NO_DEADLINE and next_ms <= self.now_ms
 
     def has_letters(self) -> bool:
-        """Tell whether messages are to be dead-lettered."""
+        """Return whether messages wait to be dead-lettered."""
         return len(self.dead_messages) > 0 or len(self.dead_lettering) > 0
 
     def waiting_letters(self) -> i64:
-        """Return how many they are."""
+        """Return how many messages wait to be dead-lettered."""
         return len(self.dead_messages) + len(self.dead_lettering) - self.dead_lettered
 
     def may_expire(self) -> i64:
@@ -281,16 +283,16 @@ class Turn(HeldMemory):
         return min(self.timed_steps, LETTERS_WAITING_MAX - self.waiting_letters())
 
     def is_writing_much(self) -> bool:
-        """Tell whether so much waits to be written that nothing more should come by itself."""
+        """Return whether so much waits to be written that the broker must not add to it."""
         return (
             self.spill.unwritten_bytes > SPILL_BYTES_MAX
             or self.journal.unsynced_bytes > UNSYNCED_BYTES_MAX
         )
 
     def dead_letter(self) -> None:
-        """Hand dead letters over, as many as this turn has steps for, in their order.
+        """Dead-letter messages in their order, as many as this turn has steps for.
 
-        Some may push others out of full queues, which then come behind them, and so on.
+        They may push others out of full queues, which are dead-lettered after them, and so on.
         """
         while self.letter_steps > 0 and not self.is_writing_much():
             if self.dead_lettered == len(self.dead_lettering):
@@ -308,9 +310,9 @@ class Turn(HeldMemory):
             self.dead_lettered = 0
 
     def dead_letter_own(self, before: list[DeadMessage]) -> None:
-        """Hand over those that died since `before` was put aside, which comes back first.
+        """Dead-letter what was added since `before` was put aside, and put that list back first.
 
-        A transaction holds its own dead letters and no others.
+        A transaction contains its own dead letters and no others.
         """
         own = self.dead_messages
         self.dead_messages = before
@@ -319,7 +321,7 @@ class Turn(HeldMemory):
             letter.dead_letter()
 
     def synced(self, group: i64) -> None:
-        """Let all go on that waited for the groups up to `group`."""
+        """Call all that wait for the groups up to `group`."""
         self.journal.synced(group)
         waiters = self.waiters
         self.waiters = []
@@ -331,13 +333,13 @@ class Turn(HeldMemory):
                 self.waiters.append(waiter)
 
     def wait_spilled(self, waiter: SpillWaiter) -> None:
-        """Have `waiter` called when chunks were written."""
+        """Call `waiter` when chunks are written."""
         if not waiter.waits_for_spill:
             waiter.waits_for_spill = True
             self.spill_waiters.append(waiter)
 
     def spilled(self, batch: SpillBatch) -> None:
-        """Take note that chunks are written, and let all go on that waited for it."""
+        """Take note that chunks are written, and call all that wait for it."""
         self.spill.written(batch)
         waiters = self.spill_waiters
         self.spill_waiters = []
@@ -346,7 +348,7 @@ class Turn(HeldMemory):
             waiter.spilled()
 
     def take_woken(self) -> list[Link]:
-        """Return the connections that the shell must look at; the list starts afresh."""
+        """Return the connections that the shell must look at, and clear the list."""
         woken = self.woken
         self.woken = []
         for link in woken:
@@ -354,7 +356,7 @@ class Turn(HeldMemory):
         return woken
 
     def take_wanted(self) -> list[ChunkWanted]:
-        """Return the chunks to read; the list starts afresh."""
+        """Return the chunks to read, and clear the list."""
         wanted = self.wanted
         self.wanted = []
         return wanted

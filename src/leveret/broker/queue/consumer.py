@@ -21,30 +21,30 @@ from leveret.names import Name
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class DeliveryChannel(SyncWaiter):
-    """A channel as a queue sees it: where deliveries go."""
+    """A channel, as queues see it: it sends their deliveries."""
 
     def __init__(self, link: Link) -> None:
         super().__init__()
         self.link = link
-        #: Deliveries that the whole channel may hold unacked (basic.qos global); 0 is no limit.
+        #: How many deliveries the whole channel may hold unacked (basic.qos global); 0 is no limit.
         self.prefetch_count: i64 = 0
         #: Deliveries to its consumers that are unacked.
         self.unacked_count: i64 = 0
 
     def deliver(self, consumer: Consumer, message: Message, sequence: i64, count: i64) -> None:
-        """Send `message`; `count` is how often it was handed out before, by as far as is known."""
+        """Send `message`; `count` is how often it was delivered before, as far as is known."""
         raise RuntimeError("a channel says how it delivers")
 
     def cancelled(self, consumer: Consumer) -> None:
-        """Hear that the broker ended `consumer`, because its queue is gone."""
+        """Tell the client that the broker cancelled `consumer`, because its queue was deleted."""
         raise RuntimeError("a channel says what a cancelled consumer means")
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Source(Dispatcher):
-    """What a consumer is subscribed to: a queue, or what stands in for some consumers of one.
+    """What a consumer is subscribed to: a queue, or what represents some consumers of one.
 
-    It gives messages and hears what becomes of them.  The name is one that was cleaned or kept.
+    It delivers messages and handles their acks.  The name is one that was cleaned or kept.
     """
 
     def __init__(self, turn: Turn, name: str, settings: QueueSettings) -> None:
@@ -71,17 +71,18 @@ class Source(Dispatcher):
         raise RuntimeError("a source knows its consumers")
 
     def ack(self, sequence: i64, message: Message) -> None:
-        """Let go of a delivered message for good."""
+        """Remove a delivered message for good."""
         raise RuntimeError("a source hears acks")
 
     def reject(self, sequence: i64, message: Message, count: i64) -> None:
-        """Let go of a delivered message that nobody wants; it may be dead-lettered."""
+        """Remove a delivered message that was rejected; it may be dead-lettered."""
         raise RuntimeError("a source hears rejects")
 
     def requeue(self, sequence: i64, message: Message, count: i64, failed: bool = False) -> None:
-        """Take back a delivered message at its old place; `count` is how often it went out.
+        """Put a delivered message back at its old place; `count` is how often it was delivered.
 
-        `failed` tells that it was rejected, or its channel ended, and not that it was given back.
+        `failed` is True where it was rejected or its channel ended, and False where the client
+        returned it.
         """
         raise RuntimeError("a source takes messages back")
 
@@ -121,11 +122,11 @@ class Consumer(Cancellable):
         self.prefix = b""
 
     def cancel(self) -> None:
-        """Tell the channel that the queue is gone."""
+        """Tell the channel that the queue was deleted."""
         self.channel.cancelled(self)
 
     def ready(self) -> bool:
-        """Tell whether it can take one more message now."""
+        """Return whether it can take one more message now."""
         channel = self.channel
         if not channel.link.writable:
             return False

@@ -27,18 +27,18 @@ class RoundRobin:
 
     def __init__(self, consumers: list[Consumer]) -> None:
         self.consumers = consumers
-        #: The place in the list of the one whose turn is next.
+        #: The place in the list of the consumer that is next.
         self.place: i64 = 0
 
     def added(self, consumer: Consumer) -> RoundRobin:
-        """Hear that `consumer` was put at the end of the list; return the order from now on."""
+        """Add `consumer`, which was put at the end of the list; return the order from now on."""
         consumers = self.consumers
         if len(consumers) == 1 or consumer.priority == consumers[0].priority:
             return self
         return ConsumerPriorities(consumers, self.place)
 
     def removed(self, consumer: Consumer, place: i64) -> RoundRobin:
-        """Hear that `consumer` was taken out, from `place`; return the order from now on."""
+        """Take out `consumer`, which was at `place`; return the order from now on."""
         if place < self.place:
             self.place -= 1
         return self
@@ -61,14 +61,14 @@ class RoundRobin:
         return None
 
     def has_ready(self) -> bool:
-        """Tell whether there is one that can take a message; nobody's turn passes by it."""
+        """Return whether a consumer can take a message; the order does not change."""
         for consumer in self.consumers:
             if consumer.ready():
                 return True
         return False
 
     def is_active(self, consumer: Consumer) -> bool:
-        """Tell whether `consumer` may get messages at all, now."""
+        """Return whether `consumer` is one of those that may get messages now."""
         return True
 
 
@@ -181,11 +181,11 @@ class SingleActive(RoundRobin):
         return active if active is not None and active.ready() else None
 
     def has_ready(self) -> bool:
-        """Tell whether the active consumer can take a message."""
+        """Return whether the active consumer can take a message."""
         return self.next() is not None
 
     def is_active(self, consumer: Consumer) -> bool:
-        """Tell whether `consumer` is the active one."""
+        """Return whether `consumer` is the active one."""
         return consumer is self.active
 
 

@@ -40,11 +40,11 @@ REFUSE: Final = 2
 class Queue(Source):
     """The base of the queue types."""
 
-    #: True while it must not go: what is in it is promised to others.
+    #: True while it must not be deleted, because it holds a committed batch.
     kept: bool = False
-    #: True for a part of the broker's own work, which no listing, export, policy or event shows.
+    #: True for an internal queue, which no listing, export, policy or event shows.
     hidden: bool = False
-    #: How far those have come that number their messages; None before the first.
+    #: The publishers that number their messages; None before the first.
     publishers: Publishers | None = None
 
     def __init__(
@@ -63,24 +63,24 @@ class Queue(Source):
         self.exclusive = exclusive
         self.auto_delete = auto_delete
         self.arguments = arguments
-        #: The policies that count for it (`vhost.policies`).
+        #: The policies that apply to it (`vhost.policies`).
         self.policy: AppliedPolicy | None = None
         self.operator_policy: AppliedPolicy | None = None
         #: True for queues whose definition is in the journal; an exclusive one ends with its link.
         self.recorded = durable and not exclusive
-        #: The vhost that holds it, for dead letters.
+        #: The vhost that holds it.
         self.vhost: QueueHost | None = None
         #: True where `admit` must be asked before each publish.
         self.checks_admission = False
         #: True where `make_room` must be asked after each publish.
         self.bounded = False
         self.expiry_of_queue: QueueExpiry | None = None
-        #: True for what takes messages beside the queues and counts as no destination.
+        #: True for what takes messages but does not count as a destination of a message.
         self.is_tap = False
         #: True where every message is journaled, persistent or not (streams).
         self.keeps_all = False
         self.owner: Link | None = None
-        #: Who of them is next.
+        #: Which of them gets the next message.
         self.consumer_order = RoundRobin(self.consumers)
         #: True where one consumer at a time gets everything (`x-single-active-consumer`).
         self.single_active = False
@@ -133,7 +133,7 @@ class Queue(Source):
         return 0
 
     def configure(self, merged: dict[str, object]) -> None:
-        """Take the queue's arguments as its policies have changed them."""
+        """Apply the queue's arguments, merged with its policies."""
         self.settings = QueueSettings(merged)
         self.turn.limit_acks(self.settings.consumer_timeout_ms)
         expiry = self.expiry_of_queue
@@ -144,19 +144,19 @@ class Queue(Source):
             self.expiry_of_queue = QueueExpiry(self, self.settings.expires_ms)
 
     def takes_now(self) -> bool:
-        """Tell whether a message that is published now would be handed out at once."""
+        """Return whether a message that is published now would be delivered at once."""
         return False
 
     def hold_until(self, group: i64) -> None:
-        """Hand nothing out before `group` is synced; a stream shows only what is synced anyway."""
+        """Deliver nothing before `group` is synced; a stream never does."""
 
     def touch(self) -> None:
-        """Note that somebody uses the queue (behaviour 49)."""
+        """Note that the queue is used (behaviour 49)."""
         if self.expiry_of_queue is not None:
             self.expiry_of_queue.touch()
 
     def check_user(self, by: Owner | None) -> None:
-        """Check that a user may use what is one user's alone.
+        """Check that a user may use a queue that belongs to one user.
 
         Raises: AccessRefused (403).
         """
@@ -166,7 +166,7 @@ class Queue(Source):
         return TAKE
 
     def admit_numbered(self, numbered: Numbered, by: Owner | None) -> i64:
-        """Judge a message of `by` by its publisher's number: TAKE, DROP or REFUSE."""
+        """Decide about a message of `by` by its publisher's number: TAKE, DROP or REFUSE."""
         publishers = self.publishers
         if publishers is None:
             publishers = self.publishers = Publishers(self.turn)
@@ -178,7 +178,7 @@ class Queue(Source):
         return TAKE if publishers.has_room(numbered.publisher, by) else REFUSE
 
     def give_publisher(self, name: bytes, to: Owner) -> None:
-        """Let a publisher's name, which is known here, belong to `to`, and journal that."""
+        """Give a publisher's name that is known here to the owner `to`, and journal that."""
         publishers = self.publishers
         known = None if publishers is None else publishers.by_name.get(name)
         if publishers is None or known is None:
@@ -190,7 +190,7 @@ class Queue(Source):
         publishers.give(known, to)
 
     def forget_publisher(self, name: bytes) -> None:
-        """Forget a publisher, which then begins anew with any number, and journal that."""
+        """Forget a publisher, which may then begin with any number, and journal that."""
         self.turn.changes += 1
         if self.publishers is not None:
             self.publishers.forget(name)
@@ -198,10 +198,10 @@ class Queue(Source):
             self.turn.journal.delete("publisher", publisher_record(self.queue_id, name, None))
 
     def make_room(self) -> None:
-        """Drop what is too much, after all was handed out that can be."""
+        """Drop messages above the limits, after all that can be delivered was delivered."""
 
     def is_full(self, message: Message) -> bool:
-        """Tell whether `admit` would refuse `message` for want of room."""
+        """Return whether `admit` would refuse `message` because the queue is full."""
         return False
 
     def moved(self, sequence: i64, message: Message, recorded: bool) -> None:
@@ -213,7 +213,7 @@ class Queue(Source):
         raise RuntimeError("a queue type purges")
 
     def drop(self) -> None:
-        """Let go of all messages because the queue is deleted."""
+        """Drop all messages because the queue is deleted."""
         raise RuntimeError("a queue type drops its messages")
 
     def next_number(self) -> i64:
@@ -221,14 +221,14 @@ class Queue(Source):
         raise RuntimeError("a queue type counts its messages")
 
     def chunked(self, chunk: NewChunk) -> None:
-        """Hear that a checkpoint wrote some of the messages to a chunk."""
+        """Take note that a checkpoint wrote some of the messages to a chunk."""
         raise RuntimeError("a queue type keeps its chunks")
 
     def attach(self, consumer: Consumer, where: str) -> None:
-        """Hear that `consumer` is about to be added; `where` names the queue in an error."""
+        """Prepare for a consumer that is about to be added; `where` names the queue in errors."""
 
     def detach(self, consumer: Consumer) -> None:
-        """Hear that `consumer` was removed."""
+        """Clean up after `consumer`, which was removed."""
 
     def subscribe(self, consumer: Consumer, where: str) -> None:
         """Add a consumer; it may get messages from the next dispatch on.
@@ -257,7 +257,7 @@ class Queue(Source):
             self.exclusive_consumer = False
         if not self.consumers:
             self.touch()
-        # Messages may wait for the one that is next now.
+        # Messages may wait for the consumer that is next now.
         self.schedule()
 
     def definition(self, vhost: str) -> dict[str, object]:
@@ -279,7 +279,7 @@ def queue_record(
 
 
 def is_reached(queues: list[Queue]) -> bool:
-    """Tell whether a message has a destination among its queues: a tap is none."""
+    """Return whether a message has a destination among its queues: a tap is none."""
     for queue in queues:
         if not queue.is_tap:
             return True

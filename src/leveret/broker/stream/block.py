@@ -63,7 +63,7 @@ class Block(CachedBlock):
         return builder
 
     def unload(self) -> None:
-        """Let go of the messages, which a file has."""
+        """Drop the messages from memory; the file has them."""
         self.messages = None
 
 
