@@ -1,6 +1,11 @@
-"""A connection of the blocking shell: `connect`, open, close, its channels, and `process`.
+"""A connection of the blocking shell and its channels: every AMQP operation is a call.
 
-Callbacks run in `process` only, never inside another call.
+A call returns when it is done.  Callbacks run in `Connection.process` only, never inside another
+call.
+
+Both classes are here, as each names the other in its public calls.
+
+Invariant: an ended channel raises what ended it from every later call.
 """
 
 from __future__ import annotations
@@ -9,17 +14,24 @@ import ssl as ssl_module
 import time
 from typing import TYPE_CHECKING, Self
 
-from leveret.client.blocking.calls import Call
-from leveret.client.blocking.channel import Channel
+from leveret.client.blocking.calls import Call, CallingChannel, Waiting, waited_for
+from leveret.client.blocking.columns import ColumnConsumer
+from leveret.client.blocking.consumer import Consumer
 from leveret.client.blocking.link import open_link
 from leveret.client.blocking.socket_connection import SocketConnection
 from leveret.client.shell import requests
 from leveret.client.shell.connection import prepare
+from leveret.limits import CLIENT_OUTPUT_BYTES_HIGH
+from leveret.wire.content.deliveries import DeliveryScanner
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from leveret.client.blocking.consumer import Callback
+    from leveret.client.events import ChannelEnded, Replied
+    from leveret.client.shell.channel import Body
     from leveret.client.uri import Parameters
+    from leveret.wire.properties import BasicProperties
 
 
 def connect(
@@ -41,6 +53,203 @@ def connect(
     connection = Connection(parameters, properties, open_link(parameters, ssl, deadline))
     connection.open(deadline)
     return connection
+
+
+class Channel(CallingChannel):
+    """One channel; made by `Connection.channel`."""
+
+    connection: Connection
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(connection)
+        self._ended = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self, code: int = 200, text: str = "") -> None:
+        """Close the channel; its unacked messages go back to their queues."""
+        with self.connection.one_thread:
+            if not self._ended:
+                self.session.close(code, text)
+                self.connection.run_until(lambda: self._ended)
+
+    def ack(self, delivery_tag: int = 0, *, multiple: bool = False) -> None:
+        """Ack one delivery, or with `multiple` all up to it; tag 0 with `multiple` means all.
+
+        Raises: the channel's error when it has ended.
+        """
+        with self.connection.one_thread:
+            super().ack(delivery_tag, multiple=multiple)
+
+    def nack(self, delivery_tag: int = 0, *, multiple: bool = False, requeue: bool = True) -> None:
+        """Refuse one delivery, or with `multiple` all up to it.
+
+        Raises: the channel's error when it has ended.
+        """
+        with self.connection.one_thread:
+            super().nack(delivery_tag, multiple=multiple, requeue=requeue)
+
+    def reject(self, delivery_tag: int, *, requeue: bool = True) -> None:
+        """Refuse one delivery.  Raises: the channel's error when it has ended."""
+        with self.connection.one_thread:
+            super().reject(delivery_tag, requeue=requeue)
+
+    queue_declare = waited_for(requests.queue_declare)
+    queue_bind = waited_for(requests.queue_bind)
+    queue_unbind = waited_for(requests.queue_unbind)
+    queue_purge = waited_for(requests.queue_purge)
+    queue_delete = waited_for(requests.queue_delete)
+
+    exchange_declare = waited_for(requests.exchange_declare)
+    exchange_delete = waited_for(requests.exchange_delete)
+    exchange_bind = waited_for(requests.exchange_bind)
+    exchange_unbind = waited_for(requests.exchange_unbind)
+
+    confirm_select = waited_for(requests.confirm_select)
+    tx_select = waited_for(requests.tx_select)
+    tx_commit = waited_for(requests.tx_commit)
+    tx_rollback = waited_for(requests.tx_rollback)
+
+    get = waited_for(requests.get)
+    qos = waited_for(requests.qos)
+    recover = waited_for(requests.recover)
+
+    # -- publishing --------------------------------------------------------------------------------
+
+    def publish(
+        self,
+        body: Body,
+        exchange: str = "",
+        routing_key: str = "",
+        properties: BasicProperties | None = None,
+        *,
+        mandatory: bool = False,
+    ) -> None:
+        """Publish a message; in confirm mode return when the broker has confirmed it.
+
+        It waits while the broker blocks publishers or does not read.
+
+        Raises: Nacked, Returned; the channel's error; ValueError for what cannot be written.
+        """
+        with self.connection.one_thread:
+            self._wait_until_publishable()
+            if self.session.confirms is None:
+                self._put(body, exchange, routing_key, properties, mandatory, None)
+                self.connection.flush()
+                self.connection.read_what_came()
+                return
+            waiting = Waiting()
+            self._put(body, exchange, routing_key, properties, mandatory, waiting)
+            self.connection.run_until(lambda: waiting.done)
+            waiting.check()
+
+    def publish_nowait(
+        self,
+        body: Body,
+        exchange: str = "",
+        routing_key: str = "",
+        properties: BasicProperties | None = None,
+        *,
+        mandatory: bool = False,
+    ) -> int:
+        """Publish with the next call that sends, or when 64 KiB have gathered.
+
+        Return the sequence in confirm mode, else 0.
+
+        Raises: as `publish` without its confirm.
+        """
+        with self.connection.one_thread:
+            self._wait_until_publishable()
+            sequence = self._put(body, exchange, routing_key, properties, mandatory, None)
+            if self.connection.session.output_bytes >= CLIENT_OUTPUT_BYTES_HIGH:
+                self.connection.flush()
+                self.connection.read_what_came()
+            return sequence
+
+    def wait_for_confirms(self) -> None:
+        """Wait until all that was published so far is confirmed.
+
+        Raises: Nacked or Returned for what `publish_nowait` sent; the channel's error; ValueError
+        without confirm mode.
+        """
+        with self.connection.one_thread:
+            confirms = self._confirms()
+            last = confirms.last
+            self.connection.run_until(lambda: confirms.settled_to(last))
+            self._check_confirms(confirms)
+
+    @property
+    def may_publish(self) -> bool:
+        """Whether the broker takes publishes now, as far as was read."""
+        return self._flow_active and self.connection.blocked_reason is None
+
+    def _wait_until_publishable(self) -> None:
+        """Wait while the broker takes no publishes."""
+        if not self.may_publish:
+            self.connection.run_until(lambda: self._ended or self.may_publish)
+
+    # -- consuming ---------------------------------------------------------------------------------
+
+    def consume(
+        self,
+        queue: str,
+        callback: Callback | None = None,
+        *,
+        no_ack: bool = False,
+        exclusive: bool = False,
+        consumer_tag: str = "",
+        arguments: Mapping[str, object] | None = None,
+        inactivity_timeout: float | None = None,
+    ) -> Consumer:
+        """Start a consumer: iterate it, or have `Connection.process` give messages to `callback`.
+
+        An iteration ends after `inactivity_timeout` seconds without a message; it can be resumed.
+
+        Raises: NotFound (404), AccessRefused (403), ResourceLocked (405).
+        """
+        request = requests.consume(queue, consumer_tag, no_ack, exclusive, arguments)
+        consumer = Consumer(self, callback, no_ack, inactivity_timeout)
+
+        def take(reply: Replied) -> None:
+            consumer.started(request.result(reply))
+            self.add_consumer(consumer)
+
+        self._call(request.method, Call(take))
+        return consumer
+
+    def consume_columns(
+        self,
+        queue: str,
+        *,
+        arguments: Mapping[str, object] | None = None,
+        with_properties: bool = True,
+    ) -> ColumnConsumer:
+        """Start a consumer of a stream whose deliveries come as columns, for readers of many.
+
+        It is the channel's only consumer, and the connection's only one of its kind at a time; it
+        ends with its channel.
+
+        Raises: as `consume`; ValueError when the connection has one already.
+        """
+        session = self.connection.session
+        if session.scanner is not None:
+            raise ValueError("the connection has a consumer of columns already")
+        session.scanner = scanner = DeliveryScanner(self.number, with_properties)
+        return ColumnConsumer(self, self.consume(queue, arguments=arguments), scanner)
+
+    # -- what the connection reports ---------------------------------------------------------------
+
+    def ended(self, event: ChannelEnded) -> None:
+        """Take the end of the channel."""
+        self._ended = True
+        super().ended(event)
+
+    def _wrote(self) -> None:
+        self.connection.flush()
 
 
 class Connection(SocketConnection):
