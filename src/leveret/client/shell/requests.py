@@ -70,10 +70,16 @@ class Request(Generic[T]):
 
 
 def method_signature(make: Callable[..., object]) -> inspect.Signature:
-    """Return the signature that a shell's method shows whose request `make` makes."""
+    """Return the signature of a shell's method that returns what the request of `make` results in.
+
+    `make` is one of the functions below, whose annotations are text.
+    """
     signature = inspect.signature(make)
     shell = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return signature.replace(parameters=[shell, *signature.parameters.values()])
+    result = str(signature.return_annotation).removeprefix("Request[").removesuffix("]")
+    return signature.replace(
+        parameters=[shell, *signature.parameters.values()], return_annotation=result
+    )
 
 
 def _nothing(_: Replied) -> None:
