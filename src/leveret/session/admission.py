@@ -188,20 +188,20 @@ class Admission:
             self._expel(victim)
 
     def authenticated(self, slot: Slot) -> None:
-        """Hear that a connection has authenticated."""
+        """Note that a connection has authenticated."""
         self._note_authenticated(slot)
         if self._whole is not None:
             self._whole.authenticated(slot)
 
     def idle(self, slot: Slot) -> None:
-        """Hear that an authenticated connection waits for nothing, or that it is waited for."""
+        """Note that an authenticated connection is idle, or that the broker waits for it."""
         if slot in self.slots and slot not in self._unauthenticated and not slot.leaving:
             self._idle[slot] = None
             if self._whole is not None:
                 self._whole.idle(slot)
 
     def busy(self, slot: Slot) -> None:
-        """Hear that a connection waits for an answer."""
+        """Note that a connection waits for an answer."""
         self._idle.pop(slot, None)
         if self._whole is not None:
             self._whole.busy(slot)

@@ -1,4 +1,4 @@
-"""What a session and its shell know of logins: the question, and who answers it."""
+"""The login that a session asks for, and the authenticator that answers it."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ class Login:
         self.backoff = 1
 
     def answer(self, accepted: bool) -> None:
-        """Hear whether the password is the user's; only the first answer counts."""
+        """Take the answer whether the password is the user's; only the first one counts."""
         if not self.answered:
             self.answered = True
             self.accepted = accepted
             self.go_on()
 
     def turn_away(self) -> None:
-        """Hear that too many logins wait."""
+        """Refuse the login without verifying it, because too many wait."""
         if not self.answered:
             self.turned_away = True
             self.answer(False)
 
     def fail(self, bug: Exception) -> None:
-        """Hear that it cannot be verified because of `bug`, an unexpected exception."""
+        """Refuse the login because of `bug`, an unexpected exception."""
         self.answer(False)
 
     def go_on(self) -> None:
@@ -45,7 +45,7 @@ class Login:
         raise RuntimeError("a login says how its session goes on")
 
     def wanted(self) -> bool:
-        """Tell whether the session still waits for the answer."""
+        """Return whether the session still waits for the answer."""
         return True
 
 
@@ -54,7 +54,7 @@ class Authenticator:
     """Verifies logins: at once by `verify`, or by a `begin` that lets the answer come later."""
 
     def verify(self, user: str, password: bytes) -> bool:
-        """Tell whether `password` is the user's."""
+        """Return whether `password` is the user's."""
         raise RuntimeError("an authenticator verifies logins")
 
     def begin(self, login: Login) -> None:

@@ -80,7 +80,7 @@ class ConnectionBase(Link):
         self.current = CurrentMethod(broker.turn)
         self.reader = FrameReader(FRAME_BYTES_MIN)
         self.shape = PublishShape(FRAME_BYTES_MIN, settings.message_bytes_max)
-        # Output; the reply that waits for its sync, and whom it lets hear of their queue's end.
+        # Output; the reply that waits for its sync, and the consumers that are cancelled after it.
         self.output = FrameOutput(FRAME_BYTES_MIN - FRAME_OVERHEAD_BYTES)
         self.held_reply = b""
         self.held_cancels: Cancels | None = None
@@ -105,7 +105,7 @@ class ConnectionBase(Link):
         raise RuntimeError("a connection parses its input")
 
     def publisher_blocked(self) -> None:
-        """Hear that the client published while an alarm is on.  Raises: ResourceFault (506)."""
+        """Block the connection: it published during an alarm.  Raises: ResourceFault (506)."""
         raise RuntimeError("a connection knows what an alarm means to a publisher")
 
     def fail_channel(self, number: i64, error: AmqpError) -> None:
@@ -121,7 +121,7 @@ class ConnectionBase(Link):
         raise RuntimeError("a connection knows its channels")
 
     def finish(self) -> None:
-        """Have the socket closed once the output is flushed."""
+        """End the connection: the shell closes the socket once the output is flushed."""
         raise RuntimeError("a connection says how it ends")
 
     # -- state -------------------------------------------------------------------------------------
@@ -141,7 +141,7 @@ class ConnectionBase(Link):
         self.halted &= ~reason
 
     def resume(self, reason: i64) -> None:
-        """End a halt: parse on, and have the shell look whether it reads the socket."""
+        """End a halt: parse on, and have the shell check whether to read the socket."""
         self.halted &= ~reason
         self.wake()
         self.run()
@@ -163,7 +163,7 @@ class ConnectionBase(Link):
         self.channels_max = channels_max if channels_max > 0 else 65_535
 
     def authenticated(self, user: str) -> None:
-        """Note who logged in."""
+        """Set the user that logged in."""
         self.user = user
 
     def enter(self, name: str) -> None:
@@ -216,7 +216,7 @@ class ConnectionBase(Link):
         self.held_reply = b""
 
     def stop_deliveries(self) -> None:
-        """Have consumers wait until the peer has read what there is."""
+        """Stop deliveries until the client has read the output."""
         self.writable = False
 
     # -- what its channels hold and do -------------------------------------------------------------
@@ -255,7 +255,7 @@ class ConnectionBase(Link):
         self.turn.assembling_bytes += size
 
     def check_memory(self) -> None:
-        """Give way when the memory is used up in spite of the alarm.
+        """Refuse more content when the memory is used up in spite of the alarm.
 
         Raises: ResourceFault (506).
         """
@@ -263,8 +263,8 @@ class ConnectionBase(Link):
             raise ResourceFault("no memory left for what was begun before the alarm")
 
     def keep_exclusive(self, queue: Queue) -> None:
-        """Note a new exclusive queue, which goes with the connection."""
-        # Those that are gone are forgotten here: a client may use one after the other for long.
+        """Note a new exclusive queue, which is deleted with the connection."""
+        # Deleted ones are forgotten here: a client may use one after the other for long.
         live = [held for held in self.exclusive_queues if not held.deleted]
         live.append(queue)
         self.exclusive_queues = live

@@ -1,4 +1,4 @@
-"""What a connection is handling: for the error that names it, and to know what it changed so far.
+"""The method that a connection is handling: errors name it, and its changes so far are known.
 
 Publishes that lie whole in the input follow each other without `begin`: they count by themselves
 (`publish`), and all that one of them changes comes after its count.
@@ -16,11 +16,11 @@ from leveret.wire.methods.ids import BASIC_PUBLISH
 
 @final
 class CurrentMethod:
-    """The method or publish at hand, and how far things had come when it began."""
+    """The current method or publish, and the counts of changes from before it began."""
 
     def __init__(self, turn: Turn) -> None:
         self._turn = turn
-        #: The channel that an error of it ends; 0 for none.
+        #: The channel that a soft error closes; 0 for none.
         self.channel: i64 = 0
         #: Class and method id as they begin a payload; 0 for none.
         self.ids: i64 = 0
@@ -29,7 +29,7 @@ class CurrentMethod:
         self._journal_bytes: i64 = 0
 
     def begin(self, published: i64) -> None:
-        """Note how far things have come, after so many publishes: a frame is looked at next."""
+        """Note the counts of changes before a frame, after so many publishes."""
         turn = self._turn
         self.channel = 0
         self.ids = 0
@@ -38,18 +38,18 @@ class CurrentMethod:
         self._journal_bytes = turn.journal.unsynced_bytes
 
     def publish(self, channel: i64, published: i64) -> None:
-        """Note that a publish follows so many of them."""
+        """Note that a publish begins, after so many of them."""
         self.channel = channel
         self.ids = BASIC_PUBLISH
         self._published = published
 
     def method(self, channel: i64, ids: i64) -> None:
-        """Note which method it is."""
+        """Note which method begins."""
         self.channel = channel
         self.ids = ids
 
     def changed(self, published: i64) -> bool:
-        """Tell whether it began to change what others see, or wrote to the journal."""
+        """Return whether it began to change shared state, or wrote to the journal."""
         if published != self._published:
             return True
         if self.ids == BASIC_PUBLISH:

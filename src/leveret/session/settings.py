@@ -90,7 +90,7 @@ class SessionSettings:
             "version": RABBITMQ_VERSION if self.compatible else self.version,
         }
         if self.http_port > 0:
-            # Ours: who reads streams in bulk finds the listener by it.
+            # An addition of Leveret: clients that read streams in bulk find the listener by it.
             properties["http_port"] = int(self.http_port)
         return properties
 

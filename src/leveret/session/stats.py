@@ -1,4 +1,4 @@
-"""Snapshots of connections for those who show them; see `leveret.broker.admin.stats`."""
+"""Snapshots of connections for the management API; see `leveret.broker.admin.stats`."""
 
 from __future__ import annotations
 

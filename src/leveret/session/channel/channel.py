@@ -72,7 +72,7 @@ class Channel(DeliveryChannel):
         self.confirms = Confirms(connection, number, batch)
         self.content = Content(connection)
         self.transaction = Transaction(connection)
-        #: The commit of a batch that is being decided; the connection stands still meanwhile.
+        #: The commit of a batch that is being decided; the connection is halted meanwhile.
         self.commit: Commit | None = None
 
     # -- modes and what the client chose -----------------------------------------------------------
@@ -157,9 +157,10 @@ class Channel(DeliveryChannel):
         return tag
 
     def cancelled(self, consumer: Consumer) -> None:
-        """Tell the client that the broker ended a consumer, if it wants to know (behaviour 54).
+        """Send a basic.cancel for a consumer that the broker ended (behaviour 54).
 
-        The client may have cancelled it first, and given its tag to another.
+        Only a client with the capability gets one.  It may have cancelled the consumer first, and
+        given its tag to another.
         """
         if self.consumers.get(consumer.tag) is not consumer:
             return
@@ -211,7 +212,7 @@ class Channel(DeliveryChannel):
     # -- the commit of a batch --------------------------------------------------------------------
 
     def await_commit(self, commit: Commit) -> None:
-        """Have the connection stand still until a commit is decided."""
+        """Halt the connection until a commit is decided."""
         self.commit = commit
         self.connection.halt(HALT_COMMIT)
 

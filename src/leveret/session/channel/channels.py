@@ -62,7 +62,7 @@ class Channels:
     # -- confirms ----------------------------------------------------------------------------------
 
     def write_confirms(self) -> None:
-        """Tell the publishers what was settled in this batch."""
+        """Write the confirms of all publishes that were settled in this batch."""
         if self._batch.listed:
             self._batch.write()
             self._connection.wake()
@@ -78,13 +78,13 @@ class Channels:
     # -- consumers ---------------------------------------------------------------------------------
 
     def resume_deliveries(self) -> None:
-        """Have the queues of all consumers look again: the peer reads."""
+        """Mark the queues of all consumers as having something to deliver: the client reads."""
         for channel in self.by_number.values():
             for consumer in channel.consumers.values():
                 consumer.queue.schedule()
 
     def access_changed(self) -> None:
-        """End consumers of what the user may not read any more (behaviour 74).
+        """End consumers of queues that the user may no longer read (behaviour 74).
 
         What they hold unacked stays unacked, as after a cancel by the client.  What a transaction
         holds is checked once more when it is committed.

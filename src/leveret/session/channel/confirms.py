@@ -1,4 +1,4 @@
-"""The confirms of a channel: which publishes are settled, and what was told of them.
+"""The confirms of a channel: which publishes are settled, and which have been confirmed.
 
 A publish that a journal record holds is settled when the record's group is synced, one that needs
 no record at once.  Confirms leave in the order of the publishes.
@@ -50,7 +50,7 @@ class Confirms(SyncWaiter):
         self._confirmed: i64 = 0
         #: Publishes that wait for a sync: (group, last publish of it), in order.
         self._unsynced: list[tuple[i64, i64]] = []
-        #: Publishes that a queue refused and nobody was told of: (first, last), in order.
+        #: Publishes that a queue refused and that have no basic.nack yet: (first, last), in order.
         self._refused: list[tuple[i64, i64]] = []
 
     def count(self, outcome: i64) -> None:
@@ -119,7 +119,7 @@ class Confirms(SyncWaiter):
         self._connection.wake()
 
     def write(self) -> None:
-        """Tell what became of all publishes that were settled since the last time."""
+        """Write the confirms of all publishes that were settled since the last call."""
         self._listed = False
         if self._ended:
             return
@@ -135,7 +135,7 @@ class Confirms(SyncWaiter):
         self._confirm(self._settled, False)
 
     def _confirm(self, last: i64, refused: bool) -> None:
-        """Write one basic.ack, or nack, for the publishes up to `last` that have none yet.
+        """Write one basic.ack, or nack, for the publishes up to `last` that are not confirmed yet.
 
         In order, so that `multiple` never stands for one of the other kind.
         """

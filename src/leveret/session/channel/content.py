@@ -46,7 +46,7 @@ class Content:
         self.arguments = arguments
 
     def take_header(self, data: bytes, start: i64, end: i64) -> bool:
-        """Take a content header frame; tell whether the content is whole.
+        """Take a content header frame; return whether the content is whole.
 
         Raises: UnexpectedFrame (505) out of sequence or for another class; SyntaxFault (502);
         PreconditionFailed (406) for a body over the limit.
@@ -73,7 +73,7 @@ class Content:
         return size == 0
 
     def take_body(self, data: bytes, start: i64, end: i64) -> bool:
-        """Take a body frame; tell whether the content is whole.
+        """Take a body frame; return whether the content is whole.
 
         Raises: UnexpectedFrame (505) out of sequence or beyond the announced size; ResourceFault
         (506) as `ConnectionBase.assemble`.

@@ -57,7 +57,7 @@ class Transaction:
         self._connection = connection
         self.publishes: list[TxPublish] = []
         self.settles: list[TxSettle] = []
-        #: False when the user's rights changed since something of it was allowed.
+        #: False when the user's permissions changed after something of it was allowed.
         self.is_checked = True
         self._bytes: i64 = 0
         #: Of the largest message among them.
@@ -86,7 +86,7 @@ class Transaction:
         self.settles.append(TxSettle(settled, outcome))
 
     def access_changed(self) -> None:
-        """Hear that the user's rights changed: what is held is checked once more at the commit."""
+        """Have what is held checked again at the commit: the user's permissions changed."""
         self.is_checked = not self.publishes
 
     def held_deliveries(self) -> list[Unacked]:

@@ -40,7 +40,7 @@ from leveret.wire.methods import (
 
 
 def handle_basic(channel: Channel, method: Method) -> bool:
-    """Do a method of class basic; tell whether it is one that a client sends."""
+    """Do a method of class basic; return whether it is one that a client sends."""
     if isinstance(method, BasicAck):
         _settle(channel, method.delivery_tag, method.multiple, ACK)
     elif isinstance(method, BasicNack):

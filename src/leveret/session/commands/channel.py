@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def handle_channel(channel: Channel, method: Method) -> bool:
-    """Do a method of class channel; tell whether it is one that a client sends."""
+    """Do a method of class channel; return whether it is one that a client sends."""
     if isinstance(method, ChannelOpen):
         raise ChannelFault("second 'channel.open' seen")
     if isinstance(method, ChannelFlow):

@@ -8,7 +8,7 @@ from leveret.wire.methods import ConfirmSelect, ConfirmSelectOk
 
 
 def handle_confirm(channel: Channel, method: Method) -> bool:
-    """Do a method of class confirm; tell whether it is one that a client sends.
+    """Do a method of class confirm; return whether it is one that a client sends.
 
     Raises: PreconditionFailed (406) on a transactional channel (behaviour 28).
     """

@@ -37,9 +37,9 @@ def open_replies(channel: Channel, no_ack: bool) -> Queue:
 
 
 def declare_replies(channel: Channel, method: QueueDeclare) -> None:
-    """Tell whether somebody waits at an address; nothing is declared, passive or not.
+    """Answer whether a consumer waits at an address; nothing is declared, passive or not.
 
-    Raises: NotFound (404) where nobody does.
+    Raises: NotFound (404) where none does.
     """
     name = method.queue
     vhost = channel.vhost

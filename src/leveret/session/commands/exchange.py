@@ -20,13 +20,13 @@ from leveret.wire.methods import (
 
 
 def handle_exchange(channel: Channel, method: Method) -> bool:
-    """Do a method of class exchange; tell whether it is one that a client sends."""
+    """Do a method of class exchange; return whether it is one that a client sends."""
     if isinstance(method, ExchangeDeclare):
         _declare(channel, method)
     elif isinstance(method, ExchangeDelete):
         name = method.exchange
         if name and not name.startswith("amq."):
-            # Of those the vhost lets nobody delete any.
+            # The vhost refuses to delete these in words of its own.
             channel.connection.access.configure("exchange", name)
         channel.vhost.exchanges.delete(method.exchange, method.if_unused)
         if not method.no_wait:

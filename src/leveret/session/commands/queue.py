@@ -31,7 +31,7 @@ from leveret.wire.methods import (
 
 
 def handle_queue(channel: Channel, method: Method) -> bool:
-    """Do a method of class queue; tell whether it is one that a client sends."""
+    """Do a method of class queue; return whether it is one that a client sends."""
     if isinstance(method, QueueDeclare):
         _declare(channel, method)
     elif isinstance(method, QueueBind):

@@ -28,7 +28,7 @@ from leveret.wire.methods import QueueDeclare, QueueDeclareOk
 
 
 def is_super_name(channel: Channel, name: Name) -> bool:
-    """Tell whether a name is that of a super stream, and of no queue."""
+    """Return whether a name is that of a super stream, and of no queue."""
     vhost = channel.vhost
     return name not in vhost.queues.by_name and find_super_stream(vhost, name) is not None
 

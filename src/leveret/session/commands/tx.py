@@ -32,7 +32,7 @@ from leveret.wire.staged import read_staged
 
 
 def handle_tx(channel: Channel, method: Method) -> bool:
-    """Do a method of class tx; tell whether it is one that a client sends.
+    """Do a method of class tx; return whether it is one that a client sends.
 
     Raises: PreconditionFailed (406) for a confirming or a non-transactional channel.
     """

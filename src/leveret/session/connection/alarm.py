@@ -1,9 +1,9 @@
 """What an alarm (memory or disk) means to a connection that publishes (behaviour 16).
 
-It is told (connection.blocked), and halted after its next publish.  But a connection in the middle
-of a content or a transaction goes on to its end: halted there, what it has begun could keep the
-alarm on for ever.  What may come in spite of the alarm is bounded (`Broker.is_overfull`); on a full
-disk it is not confirmed before there is room for it.
+The client gets a connection.blocked, and the connection is halted after its next publish.  In the
+middle of a content or a transaction it continues to the end: if it were halted there, what it has
+begun could keep the alarm on for ever.  What may come in spite of the alarm is limited
+(`Broker.is_overfull`); on a full disk it is not confirmed before there is space for it.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from leveret.wire.methods import ConnectionBlocked, ConnectionUnblocked
 
 @final
 class Alarm:
-    """What one connection was told of alarms."""
+    """The alarm as one connection knows it."""
 
     def __init__(self, connection: ConnectionBase) -> None:
         self._connection = connection
         #: True from connection.blocked to connection.unblocked.
-        self._told = False
+        self._blocked = False
 
     def block(self) -> None:
-        """Tell a publisher that an alarm is on, and halt it as soon as it can be.
+        """Send connection.blocked to a publisher, and halt the connection as soon as possible.
 
         Raises: ResourceFault (506) as `ConnectionBase.check_memory`.
         """
         connection = self._connection
-        if connection.capabilities.blocked and not self._told:
-            self._told = True
+        if connection.capabilities.blocked and not self._blocked:
+            self._blocked = True
             connection.send(0, ConnectionBlocked(connection.broker.blocked_reason))
         if connection.assembling_bytes == 0:
             connection.halt(HALT_ALARM)
@@ -39,12 +39,12 @@ class Alarm:
             connection.check_memory()
 
     def unblock(self) -> None:
-        """Go on, and say so, if the connection is open."""
+        """Send connection.unblocked, and parse on, if the connection is open."""
         connection = self._connection
         if connection.state != OPEN:
             return
-        if self._told:
-            self._told = False
+        if self._blocked:
+            self._blocked = False
             connection.send(0, ConnectionUnblocked())
         if connection.halted & HALT_ALARM:
             connection.resume(HALT_ALARM)

@@ -7,7 +7,7 @@ sync that a reply depends on, room for output, the end of an alarm).  Everything
 It is composed: channels, publishing, handshake, heartbeat, alarm and closing are objects of their
 own, `FrameInput` gives each frame to the part that takes it, and `states` has the table of its
 life.  With its bases the class is longer than others: it is all that shell, broker and parts see of
-a connection, and most of its methods only pass on what they are told.
+a connection, and most of its methods only pass a call on.
 
 Invariants: after `state` is CLOSED nothing is parsed or written; a soft error ends one channel, a
 hard error the connection.  No error that is raised on purpose ends the broker.  Any other exception
@@ -74,7 +74,7 @@ class Connection(ConnectionBase):
         super().__init__(broker, settings, tokens, peer, now_ms)
         #: True when the shell is to close the socket after it flushed.
         self.finished = False
-        #: A fault of ours that closes the connection when the publishes before it are confirmed.
+        #: A 541 that closes the connection when the publishes before it are confirmed.
         self._fault: InternalError | None = None
         self.channels = Channels(self)
         self.publisher = Publisher(self, self.channels)
@@ -128,7 +128,7 @@ class Connection(ConnectionBase):
         self.channels.write_confirms()
 
     def _fail_when_answered(self, fault: InternalError) -> None:
-        """Close for a fault of ours, once what came before it is confirmed as if it had not been.
+        """Close with 541, after the publishes before it are confirmed as without it.
 
         Until then nothing more is parsed.
         """
@@ -141,7 +141,7 @@ class Connection(ConnectionBase):
         self.turn.wait(self, group)
 
     def _take_protocol_header(self) -> bool:
-        """Judge the first eight bytes (behaviour 1); tell whether frames follow."""
+        """Check the first eight bytes (behaviour 1); return whether frames follow."""
         reader = self.reader
         start = reader.data[:8]
         if len(start) < 8:
@@ -199,7 +199,7 @@ class Connection(ConnectionBase):
         return parts
 
     def flushed(self, transport_full: bool) -> None:
-        """Hear that the output went to the transport, and whether that holds too much now."""
+        """Note that the transport took the output, and whether it holds too much now."""
         if transport_full:
             self.stop_deliveries()
             return
@@ -210,10 +210,10 @@ class Connection(ConnectionBase):
             self.end_halt(HALT_OUTPUT)
             self.run()
 
-    # -- what the broker and the shell tell --------------------------------------------------------
+    # -- calls of the broker and the shell ---------------------------------------------------------
 
     def access_changed(self) -> None:
-        """Ask anew what the user may do, and act on what he may not any more (behaviour 74)."""
+        """Read the user's permissions again, and end what they no longer allow (behaviour 74)."""
         if self.vhost is not None and self.state == OPEN:
             self.access.forget()
             self.channels.access_changed()
@@ -223,7 +223,7 @@ class Connection(ConnectionBase):
         return len(self.channels.by_number)
 
     def publisher_blocked(self) -> None:
-        """Hear that the client published while an alarm is on.  Raises: ResourceFault (506)."""
+        """Block the connection: it published during an alarm.  Raises: ResourceFault (506)."""
         self.alarms.block()
 
     def spilled(self) -> None:
@@ -232,12 +232,12 @@ class Connection(ConnectionBase):
             self.resume(HALT_SPILL)
 
     def alarm(self, blocked: bool, reason: str) -> None:
-        """Go on when the alarm is over (behaviour 16)."""
+        """Resume when the alarm is over (behaviour 16)."""
         if not blocked:
             self.alarms.unblock()
 
     def set_reading(self, reading: bool, now_ms: i64) -> None:
-        """Hear whether the shell reads the socket from now (monotonic ms) on."""
+        """Note whether the shell reads the socket from now (monotonic ms) on."""
         self.heartbeat.set_reading(reading, now_ms)
 
     def tick(self, now_ms: i64) -> None:
@@ -252,10 +252,7 @@ class Connection(ConnectionBase):
             self.heartbeat.tick(now_ms)
 
     def resumed(self) -> None:
-        """Hear that the process stood still for a while.
-
-        The peer may have waited for a heartbeat as long as it will.
-        """
+        """Send a heartbeat at once: the process was suspended, and the client may be timing out."""
         if self.state == OPEN:
             self.heartbeat.send()
 
@@ -267,7 +264,7 @@ class Connection(ConnectionBase):
         self._fail(error)
 
     def _name_method(self, error: AmqpError) -> None:
-        """Have an error name the method that is at hand."""
+        """Set the class and method of an error to those of the current method."""
         error.class_id = int(self.current.ids >> 16)
         error.method_id = int(self.current.ids & 0xFFFF)
 
@@ -313,14 +310,14 @@ class Connection(ConnectionBase):
             self.close(ConnectionForced(text))
 
     def finish(self) -> None:
-        """Have the socket closed once the output is flushed."""
+        """End the connection: the shell closes the socket once the output is flushed."""
         self.release()
         self.advance(ENDED)
         self.finished = True
         self.wake()
 
     def lost(self) -> None:
-        """Hear that the socket is gone."""
+        """End the connection, because its socket is gone."""
         if self.state == OPEN:
             self.log.append(("warning", "client unexpectedly closed TCP connection"))
         self.release()

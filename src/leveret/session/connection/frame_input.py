@@ -112,9 +112,9 @@ class FrameInput:
             self._handshake.step(method)
         elif isinstance(method, ConnectionUpdateSecret):
             # Whatever the new secret is (behaviour 14), as in RabbitMQ for users of its own
-            # database: nobody's login expires here, so that there is nothing to prolong.  It is
-            # neither compared nor kept, and the password stays.  What the user may do is asked
-            # anew; a user that was deleted has no connection any more.
+            # database: no login expires, so there is nothing to prolong.  It is neither compared
+            # nor kept, and the password stays.  The permissions are read again; a deleted user
+            # has no connection any more.
             connection.send(0, ConnectionUpdateSecretOk())
             connection.access_changed()
         else:
@@ -139,14 +139,14 @@ class FrameInput:
         self._connection.send(number, ChannelOpenOk())
 
     def _closing_channel(self, channel: Channel, kind: i64, start: i64, end: i64) -> None:
-        """Drop what comes for a channel that we closed, until the client agrees (behaviour 15)."""
+        """Drop frames for a channel that the broker closed, until its close-ok (behaviour 15)."""
         if kind != FRAME_METHOD or end - start < 4:
             return
         ids = read_i32_be(self._reader.data, start)
         if ids == CHANNEL_CLOSE_OK:
             self._channels.forget(channel)
         elif ids == CHANNEL_CLOSE:
-            # The client closed at the same time: its close is answered, ours still waits.
+            # The client closed at the same time: its close is answered, the broker's still waits.
             self._connection.send(channel.number, ChannelCloseOk())
 
     def _channel_method(self, channel: Channel, start: i64, end: i64) -> None:

@@ -95,7 +95,7 @@ class Handshake:
             raise CommandInvalid(f"{method.NAME} before the connection is open")
 
     def _start_ok(self, method: ConnectionStartOk) -> None:
-        """Have the login verified; the connection goes on at once or when the answer comes."""
+        """Begin to verify the login; the connection resumes at once or when the answer comes."""
         connection = self._connection
         self.client_properties = method.client_properties
         connection.take_capabilities(method.client_properties)
@@ -148,7 +148,7 @@ class Handshake:
         connection = self._connection
         name = method.virtual_host
         if name not in connection.broker.vhosts:
-            # The client may not be told; who operates the broker is.
+            # The client may not learn that; the operator may.
             connection.log.append(("warning", f"user '{connection.user}': no vhost '{name}'"))
         connection.enter(name)
         connection.send(0, ConnectionOpenOk())
@@ -158,7 +158,7 @@ class Handshake:
     # -- the login ---------------------------------------------------------------------------------
 
     def is_verifying(self) -> bool:
-        """Tell whether the login is waited for; the connection may have been closed meanwhile."""
+        """Return whether the connection waits for the login; it may have been closed meanwhile."""
         return self._connection.state == VERIFYING_LOGIN
 
     def verified(self, login: StartLogin) -> None:
@@ -186,14 +186,14 @@ class Handshake:
         connection.advance(LOGIN_ACCEPTED)
 
     def verified_late(self, login: StartLogin) -> None:
-        """The same in a turn in which the client sent nothing: parse on."""
+        """Act on an answer that the connection waited for, and parse on."""
         if self.is_verifying():
             self.verified(login)
             self._connection.wake()
             self._connection.run()
 
     def broken(self, bug: Exception) -> None:
-        """End the connection for a fault of ours: nothing was changed."""
+        """Close the connection with 541 for an unexpected exception: nothing was changed."""
         if self.is_verifying():
             self._connection.log.append(("error", f"internal error: {bug!r}"))
             self._connection.close(InternalError("the broker's log says more"))
@@ -258,11 +258,11 @@ class StartLogin(Login):
             self._handshake.verified_late(self)
 
     def fail(self, bug: Exception) -> None:
-        """End the connection for a fault of ours."""
+        """Close the connection with 541 for an unexpected exception."""
         if not self.answered:
             self.answered = True
             self._handshake.broken(bug)
 
     def wanted(self) -> bool:
-        """Tell whether the connection still waits; it may have been closed meanwhile."""
+        """Return whether the connection still waits; it may have been closed meanwhile."""
         return self._handshake.is_verifying()

@@ -24,7 +24,7 @@ class Heartbeat:
         self._connection = connection
         #: What was negotiated; 0 for none.
         self.interval_ms: i64 = 0
-        #: When the last bytes came, and when the last went.
+        #: When the last bytes were received and sent (monotonic ms).
         self._input_ms: i64 = connection.now_ms
         self._output_ms: i64 = connection.now_ms
         #: False while the shell does not read the socket: silence means nothing then.
@@ -37,15 +37,15 @@ class Heartbeat:
         self.interval_ms = interval_ms
 
     def received(self, now_ms: i64) -> None:
-        """Hear that bytes came."""
+        """Note that bytes were received."""
         self._input_ms = now_ms
 
     def sent(self, now_ms: i64) -> None:
-        """Hear that bytes went."""
+        """Note that bytes were sent."""
         self._output_ms = now_ms
 
     def set_reading(self, reading: bool, now_ms: i64) -> None:
-        """Hear that the shell reads the socket from now on, or does not; silence begins anew."""
+        """Note whether the shell reads the socket from now on; silence is counted from here."""
         self._reading = reading
         self._input_ms = now_ms
 

@@ -1,8 +1,8 @@
 """Peers that do not speak AMQP 0-9-1: what they speak, by their first bytes, and the answers.
 
-Each is answered as far as its own protocol allows, so that its user reads where he is: HTTP by a
-400, TLS by an alert, MQTT by a refused CONNACK.  All others get the header of AMQP 0-9-1 (section
-4.2.2), which tells other versions of AMQP what is spoken here.
+Each is answered as far as its own protocol allows, so that its user learns what this port speaks:
+HTTP by a 400, TLS by an alert, MQTT by a refused CONNACK.  All others get the header of AMQP 0-9-1
+(section 4.2.2), which tells other versions of AMQP what is spoken here.
 """
 
 from __future__ import annotations

@@ -46,8 +46,8 @@ _ASKS: Final = bytes((len(REPLY_NAME),)) + REPLY_NAME.encode()
 class Inspected:
     """What is different with a message: the properties to keep, and more keys to route by.
 
-    `publisher` is who gave it a number, empty where nobody did; `blind` is the header BCC, which is
-    in `properties` no more, as the message's address keeps it.
+    `publisher` is the publisher that numbered it, empty for none; `blind` is the header BCC, which
+    the message's address keeps and `properties` no longer holds.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ def addressed(address: Address, inspected: Inspected) -> Address:
 
 
 def _publisher(special: i64, properties: bytes) -> bytes:
-    """Return who numbered a message, empty where nobody did.  Raises: PreconditionFailed (406)."""
+    """Return the publisher that numbered a message, or empty.  Raises: PreconditionFailed (406)."""
     if special & NUMBERED == 0:
         return b""
     numbered = read_numbered(properties)

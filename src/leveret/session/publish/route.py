@@ -1,4 +1,4 @@
-"""Where a publish goes: what its arguments were resolved to, and what comes back of it."""
+"""Where a publish goes: what its arguments were resolved to, and what is returned."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Route:
             self._look()
 
     def _look(self) -> None:
-        """Tell apart what the default exchange does not simply hand to a queue."""
+        """Note what is to be staged or committed: only the default exchange leads there."""
         self.commits = self.routing_key == COMMIT_KEY
         for queue in self.queues:
             if isinstance(queue, ClassicQueue):
@@ -197,7 +197,7 @@ def unrefused(routing: Routing) -> list[Queue]:
 def return_message(
     channel: Channel, message: Message, code: int = NO_ROUTE, text: str = "NO_ROUTE"
 ) -> None:
-    """Write a basic.return for a mandatory message that arrived nowhere."""
+    """Write a basic.return with its content."""
     connection = channel.connection
     address = message.address
     connection.send(

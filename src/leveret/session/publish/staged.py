@@ -3,7 +3,7 @@
 A message to a staging queue is checked as if it went to the exchange that its headers name: a user
 who may not write there is refused at once.  Its CC and BCC are kept, and count when it goes on.
 
-A commit may take several turns.  The connection stands still meanwhile (`HALT_COMMIT`), so that all
+A commit may take several turns.  The connection is halted meanwhile (`HALT_COMMIT`), so that all
 that came after it is done after it, and confirms stay in order.  On a confirming channel a refused
 commit is a basic.nack, after a basic.return that says why if it was mandatory; else the channel
 closes.
@@ -123,7 +123,7 @@ class ChannelCommit(Commit):
         self.mandatory = mandatory
 
     def check_access(self) -> None:
-        """Check that the user may: the sink is his, and its queues; the rest has somewhere to go.
+        """Check the user's rights to the sink, its queues and the dead-letter exchange.
 
         Raises: NotFound (404), AccessRefused (403), PreconditionFailed (406).
         """
@@ -149,9 +149,9 @@ class ChannelCommit(Commit):
     def _check_adoption(self) -> None:
         """Check that the user may have a sink that was recorded without an owner.
 
-        That a staging queue says its name shows no right to it: whoever may declare any queue at
-        all can say it.  A queue whose own name begins with the sink's does, and so does one that
-        nobody owns, as the sink; else the right to declare such a queue.
+        That a staging queue names the sink shows no right to it: any user who may declare a queue
+        can name it.  A queue whose own name begins with the sink's shows one, and so does a queue
+        that has no owner, like the sink; else the user needs the right to declare such a queue.
 
         Raises: AccessRefused (403).
         """
@@ -168,7 +168,7 @@ class ChannelCommit(Commit):
             )
 
     def _shows_right(self, name: Name) -> bool:
-        """Tell whether a staging queue that the user may configure shows a right to the sink."""
+        """Return whether a staging queue that the user may configure shows a right to the sink."""
         staging = staging_of(self.vhost.queues.by_name.get(name))
         if staging is not None and staging.owner is None and staging.sink == self.command.sink:
             return True
@@ -178,7 +178,7 @@ class ChannelCommit(Commit):
         return False
 
     def judged(self, error: AmqpError | None) -> None:
-        """Settle it, or say why not, and let the connection go on."""
+        """Settle it, or refuse it, and resume the connection."""
         channel = self.channel
         connection = channel.connection
         channel.commit_decided()
@@ -196,7 +196,7 @@ class ChannelCommit(Commit):
             connection.wake()
 
     def _check_again(self) -> AmqpError | None:
-        """Return why the user may not any more: his rights may have changed meanwhile."""
+        """Return why the user may not commit any more: permissions may have changed meanwhile."""
         try:
             self.check_access()
         except AmqpError as error:
@@ -218,7 +218,7 @@ class ChannelCommit(Commit):
         return None
 
     def _refuse_late(self, error: AmqpError) -> None:
-        """Refuse it in a turn in which the client sent nothing."""
+        """Refuse it after the connection was halted for it."""
         self.unseal()
         if self.channel.mode == CONFIRM and isinstance(error, SoftError):
             refuse(self.channel, self.message, self.mandatory, error)
@@ -230,7 +230,7 @@ class ChannelCommit(Commit):
 
 
 def _commit(channel: Channel, message: Message, mandatory: bool) -> None:
-    """Look at a commit; settle it now, or let the connection stand still until it is."""
+    """Check a commit; settle it now, or halt the connection until it is decided."""
     try:
         commit = ChannelCommit(channel, message, mandatory)
         commit.check_access()
@@ -257,7 +257,7 @@ def _commit(channel: Channel, message: Message, mandatory: bool) -> None:
 
 
 def refuse(channel: Channel, message: Message, mandatory: bool, error: SoftError) -> None:
-    """Tell a confirming channel that a commit is refused, and the log why."""
+    """Refuse a commit on a confirming channel by a basic.nack, and log why."""
     channel.connection.log.append(("error", f"channel {channel.number}: {error}"))
     if mandatory:
         text = error.reply_text.encode("utf-8", "replace")[:SHORT_STRING_BYTES_MAX]

@@ -1,13 +1,13 @@
 """Topic permissions on the ways to a topic exchange other than a publish to it.
 
 A queue's dead letters, what an exchange has no binding for, a binding from exchange to exchange and
-what a commit cannot route go on by the broker's own hand, with no user to ask at that time.  So who
-opens such a way is asked: he needs the topic permission for every key that may come by it.  Where
-the keys are the messages' own that is every key there is.
+what a commit cannot route are moved on by the broker itself, for no user at that time.  So the user
+who opens such a way needs the topic permission for every key that may come by it.  Where the keys
+are the messages' own, that is every key there is.
 
 RabbitMQ asks for *write* on the exchange and looks at no key on these ways.
 
-Invariant: who has no topic permission for an exchange is not limited in it, here neither.
+Invariant: a user without a topic permission for an exchange is not limited in it, here neither.
 """
 
 from __future__ import annotations
@@ -105,6 +105,6 @@ def still_allowed(channel: Channel, exchange: Name, key: str, copies: list[str])
 
 
 def _is_topic(channel: Channel, name: str) -> bool:
-    """Tell whether an exchange matches keys by words, or is not there and may come to."""
+    """Return whether an exchange matches keys by words, or does not exist and may come to."""
     exchange = channel.vhost.exchanges.by_name.get(name)
     return exchange is None or exchange.has_patterns
