@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from mypy_extensions import i64
 
-from leveret.broker.core.effects import Damaged
+from leveret.broker.core.effects import DamagedChunk
 from leveret.broker.queue.queue import Queue
 from leveret.chunk import Chunk, ChunkDamaged
 from leveret.store.segments.segments import ChunkRef, check_chunk
@@ -25,11 +25,11 @@ def open_chunk(
     except ChunkDamaged as damage:
         if report:
             what = f"queue '{queue.name}': the chunk {ref.first}-{ref.last}: {damage}"
-            queue.turn.damaged.append(Damaged(ref, data, what, records))
+            queue.turn.damaged.append(DamagedChunk(ref, data, what, records))
         return None
 
 
 def report_messages(queue: Queue, ref: ChunkRef, data: bytes, sequences: list[int]) -> None:
     """Report the messages of a chunk that do not check, though the chunk does."""
     what = f"queue '{queue.name}': the messages {sequences[:20]} do not check"
-    queue.turn.damaged.append(Damaged(ref, data, what, len(sequences)))
+    queue.turn.damaged.append(DamagedChunk(ref, data, what, len(sequences)))

@@ -177,7 +177,7 @@ class Look:
 
 
 @final
-class Page:
+class BrowsePage:
     """Some of what waits; `after` begins the next page, NOTHING when this was the last."""
 
     def __init__(self, items: list[Returned], after: i64) -> None:
@@ -187,7 +187,7 @@ class Page:
 
 def browse(
     queue: ClassicQueue, wanted: BrowseFilter, after: i64 = NOTHING, limit: i64 = 100
-) -> Page:
+) -> BrowsePage:
     """Return up to `limit` waiting messages that are wanted; `after` is the page's before it.
 
     One call looks at no more than a slice, so a page may hold few messages and not be the last.
@@ -199,7 +199,7 @@ def browse(
         if returned is None:
             break
         items.append(returned)
-    return Page(items, NOTHING if look.ended else look.last)
+    return BrowsePage(items, NOTHING if look.ended else look.last)
 
 
 @final

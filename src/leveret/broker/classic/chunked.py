@@ -15,6 +15,7 @@ from leveret.broker.backlog.source import Returned
 from leveret.broker.backlog.stored import StoredChunks
 from leveret.broker.core.turn import Turn
 from leveret.broker.queue.queue import Queue
+from leveret.broker.values.death_reasons import REASON_EXPIRED
 from leveret.broker.values.event_names import DEAD_LETTERED, DROPPED, EXPIRED, LETTERS_DROPPED
 from leveret.message import Message
 from leveret.store.checkpoint.checkpoint import NewChunk
@@ -45,7 +46,7 @@ class ChunkedQueue(Queue):
 
     def note_death(self, sequence: i64, message: Message, reason: str, count: i64) -> None:
         """Note that a message that is followed is dead-lettered or dropped."""
-        event = EXPIRED if reason == EXPIRED else DROPPED
+        event = EXPIRED if reason == REASON_EXPIRED else DROPPED
         if self.settings.dead_letter_exchange is not None:
             event = DEAD_LETTERED
         self._note(event, sequence, message, reason, count)

@@ -34,7 +34,11 @@ from leveret.broker.core.turn import Turn
 from leveret.broker.queue.consumer import Consumer
 from leveret.broker.queue.consumers import SingleActive
 from leveret.broker.queue.queue import DROP, REFUSE, TAKE
-from leveret.broker.values.death_reasons import DELIVERY_LIMIT, MAXLEN, REJECTED
+from leveret.broker.values.death_reasons import (
+    REASON_DELIVERY_LIMIT,
+    REASON_MAXLEN,
+    REASON_REJECTED,
+)
 from leveret.broker.values.deduplication import Deduplication, QueuedKeys, key_of
 from leveret.broker.values.event_names import ACKED, DELETED, DELIVERED, PURGED, REQUEUED, ROUTED
 from leveret.broker.values.expiration import EXPIRATION_FLAG, deadline_of
@@ -274,7 +278,7 @@ class ClassicQueue(ReadyQueue):
         """Drop up to `limit` messages beyond the limits from the head."""
         dropped: i64 = 0
         while dropped < limit and self._over():
-            self.discard(self.ready.first_at_once(), MAXLEN)
+            self.discard(self.ready.first_at_once(), REASON_MAXLEN)
             dropped += 1
 
     def is_full(self, message: Message) -> bool:
@@ -329,7 +333,7 @@ class ClassicQueue(ReadyQueue):
         if not self.is_full(message):
             return TAKE
         if self.settings.overflow == REJECT_PUBLISH_DLX:
-            self.turn.dead_messages.append(DeadLetter(self, NEVER_TAKEN, message, MAXLEN))
+            self.turn.dead_messages.append(DeadLetter(self, NEVER_TAKEN, message, REASON_MAXLEN))
         return REFUSE
 
     def _tidy(self) -> bool:
@@ -528,7 +532,7 @@ class ClassicQueue(ReadyQueue):
         if self.deleted:
             return
         self._take_back(sequence, message)
-        self._discard(sequence, message, max(count, 0), REJECTED)
+        self._discard(sequence, message, max(count, 0), REASON_REJECTED)
 
     def requeue(self, sequence: i64, message: Message, count: i64, failed: bool = False) -> None:
         """Take a message back at its old place, unless it came back too often (behaviour 63)."""
@@ -538,7 +542,7 @@ class ClassicQueue(ReadyQueue):
         count = max(count, 0)
         limit = self.settings.delivery_limit
         if 0 <= limit <= count:
-            self._discard(sequence, message, count, DELIVERY_LIMIT)
+            self._discard(sequence, message, count, REASON_DELIVERY_LIMIT)
             return
         if self.recorded and message.persistent:
             self.turn.journal.requeue(self.queue_id, sequence, count + 1)

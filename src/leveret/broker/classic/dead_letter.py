@@ -27,7 +27,7 @@ from leveret.broker.classic.chunked import ChunkedQueue
 from leveret.broker.core.effects import DeadMessage
 from leveret.broker.core.timers import Timed
 from leveret.broker.values.copies import blind_copies, carbon_copies
-from leveret.broker.values.death_reasons import REJECTED
+from leveret.broker.values.death_reasons import REASON_REJECTED
 from leveret.broker.values.letters import COPIES, MEMORY, shared
 from leveret.limits import (
     DEAD_LETTER_COPIES_MAX,
@@ -167,7 +167,7 @@ def _listed(deaths: list[Death]) -> list[Death]:
 def _is_cycle(queue: str, deaths: list[Death]) -> bool:
     """Tell whether a letter comes back to `queue` without a reject on the way (behaviour 69)."""
     for death in deaths:
-        if death.reason == REJECTED:
+        if death.reason == REASON_REJECTED:
             return False
         if death.queue == queue:
             return True
@@ -183,7 +183,7 @@ class DeadLetter(DeadMessage):
         self.sequence: i64 = sequence
         self.message = message
         self.reason = reason
-        self.retry: Retry | None = None
+        self.retry: LetterRetry | None = None
 
     def dead_letter(self) -> i64:
         """Hand the letter over; without a dead-letter exchange it goes for good (behaviour 70)."""
@@ -227,7 +227,7 @@ class DeadLetter(DeadMessage):
 
         Who rejects a message pays for what comes of it, as its publisher did.
         """
-        if self.reason == REJECTED:
+        if self.reason == REASON_REJECTED:
             return ALL_LETTERS
         left = self.message.address.letters_left
         return DEAD_LETTER_COPIES_MAX if left == ALL_LETTERS else left
@@ -255,7 +255,7 @@ class DeadLetter(DeadMessage):
         if not self.queue.settings.at_least_once or self.sequence == NEVER_TAKEN:
             return False
         if self.retry is None:
-            self.retry = Retry(self)
+            self.retry = LetterRetry(self)
         turn = self.queue.turn
         turn.timers.set(self.retry, turn.now_ms + DEAD_LETTER_RETRY_MS)
         return True
@@ -337,7 +337,7 @@ def _write_end(w: BytesWriter, which: str, reason: str, queue: str, exchange: st
 
 
 @final
-class Retry(Timed):
+class LetterRetry(Timed):
     """A letter that no queue took yet, with the strategy `at-least-once`."""
 
     def __init__(self, letter: DeadLetter) -> None:

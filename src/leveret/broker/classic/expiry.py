@@ -22,7 +22,7 @@ from mypy_extensions import i64
 from leveret.broker.backlog.source import NOTHING
 from leveret.broker.classic.ready_queue import ReadyQueue
 from leveret.broker.core.timers import Timed
-from leveret.broker.values.death_reasons import EXPIRED
+from leveret.broker.values.death_reasons import REASON_EXPIRED
 from leveret.broker.values.expiration import deadline_of
 from leveret.clock import NO_DEADLINE
 from leveret.limits import SLICE_MESSAGES
@@ -120,7 +120,7 @@ class Expiry(Timed):
             deadline = deadline_of(returned.message, ttl)
             if deadline == NO_DEADLINE or deadline > queue.turn.now_ms:
                 return sequence
-            queue.discard(sequence, EXPIRED)
+            queue.discard(sequence, REASON_EXPIRED)
 
     def expire(self, now_ms: i64, limit: i64) -> None:
         """Let up to `limit` waiting messages expire whose deadline is `now_ms` or before.
@@ -134,7 +134,7 @@ class Expiry(Timed):
         expired: i64 = 0
         while expired < limit and self.heap and self.heap[0][0] <= now_ms:
             sequence = self.pop()
-            if sequence != NOTHING and queue.discard(sequence, EXPIRED):
+            if sequence != NOTHING and queue.discard(sequence, REASON_EXPIRED):
                 expired += 1
             elif sequence == NOTHING and self.reads():
                 break

@@ -103,7 +103,7 @@ class DeadMessage:
 
 
 @final
-class Damaged:
+class DamagedChunk:
     """A stored chunk that failed its check when it was read, with the bytes that were there.
 
     `what` describes the loss, `records` is the number of messages lost.

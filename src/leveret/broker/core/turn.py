@@ -19,7 +19,7 @@ from leveret.broker.core.effects import (
     Cancels,
     ChunkReader,
     ChunkWanted,
-    Damaged,
+    DamagedChunk,
     DeadMessage,
     SpillWaiter,
     SyncWaiter,
@@ -177,7 +177,7 @@ class Turn(HeldMemory):
         self.dead_lettering: list[DeadMessage] = []
         self.letters_dropped = LettersDropped()
         #: Chunks that were found damaged, for the shell to report and to keep a copy of.
-        self.damaged: list[Damaged] = []
+        self.damaged: list[DamagedChunk] = []
         #: All damage that was found since the start.
         self.damage = DamageCounts()
         #: True when a long loop has more to do in the next turn.

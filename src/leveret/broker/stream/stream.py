@@ -16,7 +16,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from leveret.broker.backlog.source import NOTHING
-from leveret.broker.core.effects import ChunkWanted, Damaged
+from leveret.broker.core.effects import ChunkWanted, DamagedChunk
 from leveret.broker.core.turn import Turn
 from leveret.broker.queue.consumer import Consumer
 from leveret.broker.queue.queue import Queue
@@ -299,7 +299,7 @@ class Stream(Queue):
             chunk = check_chunk(data, ref, self.queue_id)
         except ChunkDamaged as damage:
             what = f"stream '{self.name}': {ref} is damaged: {damage}"
-            self.turn.damaged.append(Damaged(ref, data, what, ref.count))
+            self.turn.damaged.append(DamagedChunk(ref, data, what, ref.count))
             return messages
         broken: list[str] = []
         for index in range(chunk.count):
@@ -309,7 +309,7 @@ class Stream(Queue):
                 broken.append(str(record.sequence))
         if broken:
             what = f"stream '{self.name}': {ref}: the messages {', '.join(broken[:20])}"
-            self.turn.damaged.append(Damaged(ref, data, what, len(broken)))
+            self.turn.damaged.append(DamagedChunk(ref, data, what, len(broken)))
         return messages
 
     def next_number(self) -> i64:

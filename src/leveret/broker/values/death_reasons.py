@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-EXPIRED: Final = "expired"
-REJECTED: Final = "rejected"
-MAXLEN: Final = "maxlen"
-DELIVERY_LIMIT: Final = "delivery_limit"
+REASON_EXPIRED: Final = "expired"
+REASON_REJECTED: Final = "rejected"
+REASON_MAXLEN: Final = "maxlen"
+REASON_DELIVERY_LIMIT: Final = "delivery_limit"
