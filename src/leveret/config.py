@@ -168,24 +168,30 @@ class Settings(BaseSettings):
     host: str = Field(
         "127.0.0.1",
         min_length=1,
-        description="The address to listen on; `0.0.0.0` and `::` mean all of the machine's.",
+        description="The address to listen on; `0.0.0.0` and `::` mean all addresses of the "
+        "machine.",
     )
     port: int = Field(
-        5672, ge=0, le=65_535, description="The port to listen on; 0 takes any free one."
+        5672, ge=0, le=65_535, description="The port to listen on; 0 chooses a free one."
     )
     data_dir: Path = Field(
         Path("./leveret-data"),
-        description="The directory for all that survives a restart; it is made where missing.",
+        description="The directory for everything that survives a restart; it is created if it "
+        "does not exist.",
     )
-    default_user: Name = Field("guest", description="The user of an empty data directory.")
+    default_user: Name = Field(
+        "guest", description="The user that is created in an empty data directory."
+    )
     default_pass: SecretStr = Field(
-        SecretStr("guest"), description="That user's password. It has no flag."
+        SecretStr("guest"), description="The password of that user. It has no flag."
     )
-    default_vhost: Name = Field("/", description="The vhost of an empty data directory.")
+    default_vhost: Name = Field(
+        "/", description="The vhost that is created in an empty data directory."
+    )
     load_definitions: Path | None = Field(
         None,
-        description="A file of definitions (JSON, as RabbitMQ exports it) that is added to what is "
-        "there at every start; a bad one ends the start.",
+        description="A file of definitions (JSON, as RabbitMQ exports it) that is added to the "
+        "existing ones at every start; an invalid one ends the start.",
     )
     loopback_users: Names = Field(
         ("guest",),
@@ -193,14 +199,14 @@ class Settings(BaseSettings):
     )
     compatibility: Literal["rabbitmq", "leveret"] = Field(
         "rabbitmq",
-        description="What the broker says it is. Clients such as kombu choose their ways by "
-        "product and version, so it says RabbitMQ 3.13.7 unless this is `leveret`.",
+        description="How the broker identifies itself. Clients such as kombu adapt to product "
+        "and version, so it reports RabbitMQ 3.13.7 unless this is `leveret`.",
     )
     heartbeat_seconds: int = Field(
         limits.HEARTBEAT_SECONDS,
         ge=0,
         le=65_535,
-        description="The heartbeat that clients are offered; 0 offers none.",
+        description="The heartbeat interval that clients are offered; 0 offers none.",
     )
     frame_bytes_max: Size = Field(
         limits.FRAME_BYTES_MAX,
@@ -230,15 +236,15 @@ class Settings(BaseSettings):
         3000,
         ge=0,
         le=60_000,
-        description="How long a refused login is left without an answer, against guessing. "
-        "A client that announced `authentication_failure_close` is told at once.",
+        description="How long the answer to a refused login is delayed, against guessing. A "
+        "client that announced `authentication_failure_close` is answered at once.",
     )
     consumer_timeout_ms: int = Field(
         0,
         ge=0,
         le=2**40,
-        description="How long a delivery may stay unacked before its channel is closed; 0 is for "
-        "ever. A queue's `x-consumer-timeout` comes before it.",
+        description="How long a delivery may stay unacked before its channel is closed; 0 means "
+        "no limit. A queue's `x-consumer-timeout` takes precedence.",
     )
     publisher_expiry_ms: int = Field(
         limits.PUBLISHER_EXPIRY_MS,
@@ -251,52 +257,53 @@ class Settings(BaseSettings):
         default_factory=_memory,
         ge=1024 * 1024,
         le=2**62,
-        description="What messages may take of memory before publishers are blocked; 40 % of the "
-        "machine's (or the container's) memory by default.",
+        description="How much memory messages may use before publishers are blocked; 40 % of the"
+        " memory of the machine (or the container) by default.",
     )
     queue_window_bytes: Size = Field(
         limits.QUEUE_WINDOW_BYTES,
         ge=0,
         le=2**62,
-        description="What the waiting messages of one queue may take of memory before new ones go "
-        "to the disk.",
+        description="How much memory the waiting messages of one queue may use before new ones "
+        "are written to disk.",
     )
     memory_window_bytes: Size = Field(
         default_factory=_memory_window,
         ge=0,
         le=2**62,
-        description="What messages may take of memory before all queues write what waits in them "
-        "to the disk; half of `memory_bytes_max` by default.",
+        description="How much memory messages may use before all queues write their waiting "
+        "messages to disk; half of `memory_bytes_max` by default.",
     )
     compact_records_min: int = Field(
         limits.COMPACT_RECORDS_MIN,
         ge=0,
         le=2**31,
         description="Segment files with more messages than this are compacted when few of them "
-        "live; others when they hold 4 MiB or more that are dead.",
+        "are live; others when they hold 4 MiB or more of dead messages.",
     )
     compact_live_percent: int = Field(
         limits.COMPACT_LIVE_PERCENT,
         ge=0,
         le=100,
-        description="A segment file is compacted when less than this share of its messages lives; "
-        "0 never compacts.",
+        description="A segment file is compacted when less than this percentage of its messages "
+        "is live; 0 never compacts.",
     )
     event_sample_every: EventSample = Field(
         0,
         ge=0,
         le=2**40,
-        description="Every so many-th message of each queue is followed through its life in the "
-        "stream `amq.leveret.events` of its vhost: 1 is all, else a power of 2; 0 is none.",
+        description="Every n-th message of each queue is followed through its life in the stream"
+        " `amq.leveret.events` of its vhost: 1 means every message, otherwise a power of 2; 0 "
+        "means none.",
     )
     sync: Literal["always", "interval", "never"] = Field(
         "always",
-        description="When written messages reach the disk. `always`: before they are confirmed. "
-        "`interval`: every `sync_interval_ms`; a power cut loses what was confirmed since. "
-        "`never`: when the system likes.",
+        description="When written messages are synced to disk. `always`: before they are "
+        "confirmed. `interval`: every `sync_interval_ms`; a power cut loses what was confirmed "
+        "since. `never`: when the operating system writes them.",
     )
     sync_interval_ms: int = Field(
-        100, ge=1, le=60_000, description="The time between two syncs where `sync` is `interval`."
+        100, ge=1, le=60_000, description="The time between two syncs if `sync` is `interval`."
     )
     journal_bytes_max: Size = Field(
         limits.JOURNAL_BYTES_MAX,
@@ -308,31 +315,31 @@ class Settings(BaseSettings):
         limits.JOURNAL_FILE_BYTES,
         ge=65_536,
         le=2**31 - 1,
-        description="The size at which a file of the journal is closed and the next one begun.",
+        description="The size at which a file of the journal is closed and the next one is begun.",
     )
     disk_free_bytes_min: Size = Field(
         limits.DISK_FREE_BYTES_MIN,
         ge=0,
         le=2**62,
-        description="The room on the disk that publishers must leave: below it, with what a "
-        "checkpoint needs on top, they are blocked.",
+        description="The free space on the disk that publishers must leave: below it, plus what "
+        "a checkpoint needs, they are blocked.",
     )
     ballast_bytes: Size = Field(
         limits.BALLAST_BYTES,
         ge=0,
         le=2**40,
-        description="The size of the file that is given up when the disk is full in spite of "
-        "`disk_free_bytes_min`, so that acks and deletes find room; 0 makes none.",
+        description="The size of the file that is deleted when the disk is full in spite of "
+        "`disk_free_bytes_min`, so that there is space for acks and deletes; 0 creates none.",
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
-        "info", description="The least level that is logged."
+        "info", description="The lowest level that is logged."
     )
     log_format: Literal["text", "json"] = Field(
-        "text", description="How a line of the log looks; it goes to standard error."
+        "text", description="The format of the log, which goes to standard error."
     )
     management_socket: Path = Field(
         default_factory=_management_socket,
-        description="The Unix socket of the HTTP API, for the user who runs the broker only; "
+        description="The Unix socket of the HTTP API, only for the user that runs the broker; "
         "`management.sock` in the data directory by default.",
     )
     http: bool = Field(
@@ -349,7 +356,7 @@ class Settings(BaseSettings):
         15672, ge=0, le=65_535, description="The port to listen on for HTTP; 0 takes any free one."
     )
     uvloop: bool = Field(
-        True, description="Whether to run on uvloop, which is faster, where it is installed."
+        True, description="Whether to run on uvloop, which is faster, if it is installed."
     )
 
     @classmethod

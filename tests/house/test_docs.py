@@ -6,6 +6,7 @@ import functools
 import re
 import subprocess
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +20,9 @@ NAMED = re.compile(
     r"(?<![\w./<>*(-])((?:src|tests|bench|chaos|soak|tools|examples|docs)/[\w./-]*\w|[\w/-]+\.py)"
     r"(?![\w/<>*-])"
 )
+
+#: Pages of one folder.
+FOLDER_PAGES_MAX = 15
 
 #: Files that a page names and that are not ours: of another project, or written by the reader.
 OTHERS = {"pyspark/daemon.py", "waiting.py"}
@@ -140,6 +144,22 @@ def test_every_page_is_reached_from_the_index() -> None:
                 reached.add(target)
                 waiting.append(target)
     assert [str(p) for p in pages() if p.is_relative_to(ROOT / "docs") and p not in reached] == []
+
+
+def full_folders(paths: list[Path]) -> list[str]:
+    """Return the folders of `paths` that hold more pages than a reader takes in at a glance."""
+    counted = Counter(path.parent.name for path in paths)
+    return sorted(folder for folder, count in counted.items() if count > FOLDER_PAGES_MAX)
+
+
+def test_no_folder_of_pages_is_full() -> None:
+    assert full_folders([page for page in pages() if page.is_relative_to(ROOT / "docs")]) == []
+
+
+def test_a_full_folder_would_be_found() -> None:
+    at_limit = [Path("docs/a") / f"{number}.md" for number in range(FOLDER_PAGES_MAX)]
+    assert full_folders(at_limit) == []
+    assert full_folders([*at_limit, Path("docs/a/more.md"), Path("docs/b/c.md")]) == ["a"]
 
 
 def test_the_checks_catch_what_they_are_for(tmp_path: Path) -> None:
