@@ -1,4 +1,4 @@
-"""Who owns what clients make by use: sinks, the names of publishers, stored offsets of streams.
+"""Owners of what clients create by use: sinks, names of publishers, stored offsets of streams.
 
 Nobody declares such a thing: it is there from the first commit, publish or store on, and who did
 that owns it.  Only its owner changes it from then on; an administrator may remove it or give it to
@@ -40,12 +40,12 @@ class Owner:
         self.key: Final = f"{int(number)}:{name}"
 
     def is_same(self, other: Owner | None) -> bool:
-        """Tell whether both are one user."""
+        """Return whether both are one user."""
         return other is not None and self.number == other.number and self.name == other.name
 
 
 def owner_fields(owner: Owner | None) -> dict[str, object]:
-    """Return what a record tells of an owner: nothing of none."""
+    """Return the fields of a record that name an owner; none without one."""
     if owner is None:
         return {}
     return {"owner": owner.name, "owner_number": int(owner.number)}
@@ -71,7 +71,7 @@ def key_of(owner: Owner | None) -> str:
 
 
 def is_free_for(owner: Owner | None, by: Owner | None) -> bool:
-    """Tell whether `by` owns a thing of `owner`, or may take it because nobody does."""
+    """Return whether `by` owns a thing of `owner`, or may take it because nobody does."""
     return owner is None or owner.is_same(by)
 
 
@@ -88,7 +88,7 @@ def check_owned(owner: Owner | None, by: Owner | None, label: str, command: str)
 
 
 def foreign(label: str, command: str) -> str:
-    """Return what is said of a thing to who does not own it."""
+    """Return the error text for a user who does not own a thing."""
     return (
         f"{label} belongs to another user; its owner or an administrator can hand it over "
         f"(leveret ctl {command})"
@@ -126,16 +126,16 @@ class Quota:
             self.counts.pop(key, None)
 
     def clear(self) -> None:
-        """Count nothing any more."""
+        """Reset all counts."""
         self.counts.clear()
 
     def most_of(self, owner: Owner) -> int:
-        """Return how many a user may have; negative for no limit but that of the place."""
+        """Return how many a user may have; negative if only the limit of the place holds."""
         limits = self.user_limits.get(owner.name)
         return self.most if limits is None else limits.get(self.limit, self.most)
 
     def has_room(self, owner: Owner | None, count: int = 1) -> bool:
-        """Tell whether a user may have so many more."""
+        """Return whether a user may have so many more."""
         if owner is None or count == 0:
             return True
         most = self.most_of(owner)

@@ -182,7 +182,7 @@ def check_definition(definition: Arguments, operator: bool, others: bool = False
 
 
 def is_known_key(key: str, operator: bool) -> bool:
-    """Tell whether a policy, or an operator policy, can have an effect by that key."""
+    """Return whether a policy, or an operator policy, can have an effect by that key."""
     return key in (OPERATOR_KEYS if operator else POLICY_KEYS)
 
 
@@ -206,7 +206,7 @@ def _check_value(key: str, value: object) -> None:
 
 
 def _fault(key: str, value: object) -> str:
-    """Return what is wrong with the value of a known key; empty where nothing is."""
+    """Return what is wrong with the value of a known key, or an empty text."""
     number = POLICY_NUMBERS.get(key)
     words = _WORDS.get(key)
     if number is not None:
@@ -234,7 +234,7 @@ def _fault(key: str, value: object) -> str:
 
 
 def _are_nodes(value: object) -> bool:
-    """Tell whether a value is a number of nodes, or their names."""
+    """Return whether a value is a number of nodes, or their names."""
     if not isinstance(value, list):
         return is_int(value) and isinstance(value, int) and 0 < value <= NUMBER_MAX
     for name in value:
@@ -244,7 +244,7 @@ def _are_nodes(value: object) -> bool:
 
 
 def _is_short(text: str) -> bool:
-    """Tell whether `text` fits a short string of AMQP."""
+    """Return whether `text` fits a short string of AMQP."""
     return utf8_size(text) <= SHORT_STRING_BYTES_MAX
 
 
@@ -257,7 +257,7 @@ def utf8_size(text: str) -> int:
 
 
 def suits(definition: Arguments, queue_type: str) -> bool:
-    """Tell whether a queue of that type can have a policy of that definition."""
+    """Return whether a queue of that type can have a policy of that definition."""
     for key in _UNSUPPORTED.get(queue_type, ()):
         if key in definition:
             return False

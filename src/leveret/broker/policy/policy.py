@@ -53,7 +53,7 @@ class Policy(AppliedPolicy):
         self.pattern: Final = pattern
         self.definition: Final = definition
         self.apply_to: Final = apply_to
-        #: None for a pattern of an earlier version that is none any more; it matches nothing.
+        #: None for a pattern of an earlier version that is not valid any more; it matches nothing.
         self._compiled: Final = compiled
 
     def without_effect(self) -> list[str]:
@@ -61,14 +61,14 @@ class Policy(AppliedPolicy):
         return [key for key in self.definition if key not in self.in_force]
 
     def fits_queue(self, queue: Queue) -> bool:
-        """Tell whether it is for `queue`."""
+        """Return whether it applies to `queue`."""
         kind = queue_type(queue.arguments)
         if self.apply_to == "exchanges" or _TYPES.get(self.apply_to, kind) != kind:
             return False
         return suits(self.definition, kind) and self._matches(queue.name)
 
     def fits_exchange(self, exchange: Exchange) -> bool:
-        """Tell whether it is for `exchange`; none is for the default exchange."""
+        """Return whether it applies to `exchange`; none applies to the default exchange."""
         return (
             self.apply_to in ("all", "exchanges")
             and exchange.name != ""

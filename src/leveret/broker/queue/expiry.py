@@ -1,4 +1,4 @@
-"""When a queue expires that nobody uses (`x-expires`, behaviour 49).
+"""The expiry of queues that nobody uses (`x-expires`, behaviour 49).
 
 Invariant: a queue with consumers does not expire; the time counts from the end of the last one.
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @final
 class QueueExpiry(Timed):
-    """The end of a queue that nobody uses for `x-expires`; it does not dead-letter."""
+    """The expiry of one queue; its messages are not dead-lettered."""
 
     def __init__(self, queue: Queue, expires_ms: i64) -> None:
         super().__init__()
@@ -28,13 +28,13 @@ class QueueExpiry(Timed):
         self.arm()
 
     def touch(self) -> None:
-        """Begin to count again: the queue was used."""
+        """Restart the time, because the queue was used."""
         self.touched_ms = self.queue.turn.now_ms
         if self.deadline_ms == NO_DEADLINE:
             self.arm()
 
     def arm(self) -> None:
-        """Have the timer come when the queue might be due."""
+        """Set the timer to when the queue may expire."""
         self.queue.turn.timers.set(self, self.touched_ms + self.expires_ms)
 
     def due(self, now_ms: i64) -> None:

@@ -68,7 +68,7 @@ class Publishers(Timed):
         self._learned: dict[bytes, Owner] = {}
 
     def has(self, numbered: Numbered) -> bool:
-        """Tell whether a message of that number, or a higher one, was taken."""
+        """Return whether a message of that number, or a higher one, was taken."""
         known = self.known(numbered.publisher)
         if known is None or numbered.number > known.number:
             return False
@@ -76,17 +76,17 @@ class Publishers(Timed):
         return True
 
     def known(self, name: bytes) -> Publisher | None:
-        """Return a publisher, unless it is to be forgotten."""
+        """Return a publisher, unless it was idle for too long."""
         known = self.by_name.get(name)
         return None if known is None or self._is_idle(known.time_ms) else known
 
     def is_free(self, name: bytes, by: Owner | None) -> bool:
-        """Tell whether `by` may publish under a name: it is his, nobody's, or not known."""
+        """Return whether `by` may publish under a name, because no other user owns it."""
         known = self.known(name)
         return known is None or is_free_for(known.owner, by)
 
     def has_room(self, name: bytes, by: Owner | None) -> bool:
-        """Tell whether the publisher is known, or one more may be, of `by`."""
+        """Return whether the publisher is known, or `by` may have one more."""
         if name in self.by_name or self._is_roomy(by):
             return True
         if self.turn.now_ms - self._swept_ms >= _SWEEP_MS:
@@ -106,7 +106,7 @@ class Publishers(Timed):
         return len(self.by_name) < PUBLISHERS_PER_QUEUE_MAX and self.quota.has_room(by)
 
     def note(self, numbered: Numbered, by: Owner | None) -> bool:
-        """Count a message of `by` that was taken; tell whether its name is his from now on."""
+        """Count a message of `by` that was taken; return whether he owns its name from now on."""
         now_ms = self.turn.now_ms
         name = numbered.publisher
         known = self.by_name.get(name)
@@ -124,14 +124,14 @@ class Publishers(Timed):
         return False
 
     def give(self, known: Publisher, to: Owner) -> None:
-        """Let a name belong to `to`; the caller journals that."""
+        """Give a name to `to`; the caller journals that."""
         self.quota.remove(known.owner)
         known.owner = to
         known.offered = None
         self.quota.add(to)
 
     def forget(self, name: bytes) -> None:
-        """Forget a name, which then begins anew; the caller journals that."""
+        """Forget a name, which may then begin with any number; the caller journals that."""
         known = self.by_name.pop(name, None)
         if known is not None:
             self.quota.remove(known.owner)
@@ -164,11 +164,11 @@ class Publishers(Timed):
             known.time_ms = max(known.time_ms, time_ms)
 
     def learn_owner(self, name: bytes, owner: Owner) -> None:
-        """Take whose a name is, told before its first message; the last one told counts."""
+        """Note the owner of a name, recorded before its first message; the last one counts."""
         self._learned[name] = owner
 
     def restored(self) -> None:
-        """Begin to forget, once all was learned; of too many the oldest are forgotten at once."""
+        """Start to forget idle publishers; of too many the oldest are forgotten at once."""
         for name, owner in self._learned.items():
             known = self.by_name.get(name)
             if known is not None:
@@ -188,21 +188,21 @@ class Publishers(Timed):
         return self.turn.now_ms - time_ms > self.turn.publisher_expiry_ms
 
     def _sweep(self) -> None:
-        """Forget those that sent nothing for long."""
+        """Forget the publishers that were idle for too long."""
         self._swept_ms = self.turn.now_ms
         idle = [name for name, known in self.by_name.items() if self._is_idle(known.time_ms)]
         for name in idle:
             self.forget(name)
 
     def _arm(self) -> None:
-        """Have the timer come when a publisher may have been idle for long enough."""
+        """Set the timer to when a publisher may have been idle for long enough."""
         if not self.by_name:
             self.turn.timers.cancel(self)
         elif self.deadline_ms < 0:
             self.turn.timers.set(self, self.turn.now_ms + self.turn.publisher_expiry_ms + 1)
 
     def due(self, now_ms: i64) -> None:
-        """Forget whom there is to forget."""
+        """Forget the publishers that were idle for too long."""
         self._sweep()
         self._arm()
 

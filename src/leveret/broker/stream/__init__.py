@@ -1,1 +1,1 @@
-"""Streams: blocks of messages that stay, and those who read them by offset."""
+"""Streams: blocks of messages that stay, and their readers, which read by offset."""

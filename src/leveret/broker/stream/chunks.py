@@ -1,4 +1,4 @@
-"""A stream as chunks, for who reads it in bulk: stored chunks as they lie, the tail built at once.
+"""A stream as chunks, for bulk readers: stored chunks as they are, and the tail built on request.
 
 How it is used, part after part from an offset on:
 

@@ -65,7 +65,7 @@ class StreamFilter:
         self._last_verdict = False
 
     def matches(self, message: Message) -> bool:
-        """Tell whether a message is wanted."""
+        """Return whether a message is wanted."""
         if self._trie is not None and not self._key_matches(message.address.routing_key):
             return False
         if self._values is None and self._headers is None:

@@ -103,7 +103,7 @@ class StreamGroup(NamedReaders):
         self.schedule()
 
     def end_others(self, owner: Owner) -> None:
-        """End the consumers that are not `owner`'s; what they ack of what they hold counts."""
+        """Cancel the consumers of other users than `owner`; acks of what they hold still count."""
         for consumer in list(self.consumers):
             if not owner.is_same(consumer.channel.link.as_owner):
                 # The part of a consumer of all partitions ends with the whole.
@@ -123,7 +123,7 @@ class StreamGroup(NamedReaders):
         return len(self.unsettled)
 
     def _wait_for_store(self) -> None:
-        """Let the reply to the method at hand wait until all that is recorded is on the disk."""
+        """Delay the reply to the current method until all that is recorded is on the disk."""
         turn = self.turn
         group = turn.journal.last_group
         if group > turn.journal.durable_group:
@@ -136,7 +136,7 @@ class StreamGroup(NamedReaders):
             self.stream.offsets.end(self)
 
     def _serve(self, consumer: Consumer) -> StreamReader:
-        """Let `consumer` read on, from what the one before it did not finish."""
+        """Make `consumer` continue where the one before it did not finish."""
         before = self.reader
         assert before is not None
         reader = StreamReader(self.stream, self.position())
@@ -181,16 +181,16 @@ class StreamGroup(NamedReaders):
             self.stream.offsets.store(self.reader_name, self.position())
 
     def ack(self, sequence: i64, message: Message) -> None:
-        """Hear that a message is done."""
+        """Settle a message that was processed."""
         self.stream.acked += 1
         self._settle(sequence)
 
     def reject(self, sequence: i64, message: Message, count: i64) -> None:
-        """Hear that a message is done with: a stream lets go of nothing, but it comes no more."""
+        """Settle a message: it stays in the stream, but is not delivered to the group again."""
         self.ack(sequence, message)
 
     def requeue(self, sequence: i64, message: Message, count: i64, failed: bool = False) -> None:
-        """Hear that a message was given back: the offset stays before it until it comes again."""
+        """Take back a message: the offset stays before it until it is delivered again."""
         if self.returned == NOTHING or sequence < self.returned:
             self.returned = sequence
         self._settle(sequence)

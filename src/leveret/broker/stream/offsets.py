@@ -56,7 +56,7 @@ class NamedReaders(Source):
         """Journal how far they have come, once that is known."""
 
     def end_others(self, owner: Owner) -> None:
-        """End the consumers that are not `owner`'s."""
+        """Cancel the consumers of other users than `owner`."""
 
     def active(self) -> Consumer | None:
         """Return the consumer that gets the messages, if there is one."""
@@ -69,14 +69,14 @@ class NamedReaders(Source):
 
 @final
 class StreamOffsets(Timed):
-    """The stored offsets of one stream, and those who move them."""
+    """The stored offsets of one stream, and the groups that move them."""
 
     def __init__(self, stream: Queue) -> None:
         super().__init__()
         self.stream: Final = stream
         #: By the consumers' name, as the journal has it.
         self.stored: dict[str, int] = {}
-        #: Who reads now, or has deliveries that are not settled.
+        #: The groups that read now, or have deliveries that are not settled.
         self.groups: dict[str, NamedReaders] = {}
         #: Whose each name is; None for nobody's.
         self.owners: dict[str, Owner | None] = {}
@@ -134,7 +134,7 @@ class StreamOffsets(Timed):
         )
 
     def own(self, name: str, by: Owner | None) -> None:
-        """Let `name` be `by`'s, and journal that, where it is new or nobody's."""
+        """Give `name` to `by`, and journal that, where it is new or has no owner."""
         if self.owners.get(name) is not None:
             return
         if by is not None:
@@ -143,7 +143,7 @@ class StreamOffsets(Timed):
             self._add(name, None)
 
     def give(self, name: str, to: Owner) -> None:
-        """Let `name` belong to `to`, and journal that; the consumers of others under it end."""
+        """Give `name` to `to`, and journal that; the consumers of others under it are cancelled."""
         stream = self.stream
         stream.turn.changes += 1
         record = consumer_record(stream.queue_id, name, to)
@@ -159,7 +159,7 @@ class StreamOffsets(Timed):
         self.quota.add(owner)
 
     def _drop_owner(self, name: str) -> None:
-        """Know no more whose `name` is."""
+        """Forget the owner of `name`."""
         if name in self.owners:
             self.quota.remove(self.owners.pop(name))
         self.offered.pop(name, None)
@@ -167,7 +167,7 @@ class StreamOffsets(Timed):
     # -- in batches -------------------------------------------------------------------------------
 
     def note(self, group: NamedReaders) -> None:
-        """Have what `group` has come to journaled before long."""
+        """Journal the offset of `group` within `STREAM_OFFSETS_MS`."""
         self._moved[group.reader_name] = group
         if self.deadline_ms == NO_DEADLINE:
             turn = self.stream.turn
@@ -181,7 +181,7 @@ class StreamOffsets(Timed):
             group.store()
 
     def end(self, group: NamedReaders) -> None:
-        """Know `group` no more: it has stored what it came to, and nobody reads in it."""
+        """Forget `group`, which has stored its offset and has no reader."""
         if self.groups.get(group.reader_name) is group:
             del self.groups[group.reader_name]
             if group.reader_name not in self.stored:
@@ -189,7 +189,7 @@ class StreamOffsets(Timed):
         self._moved.pop(group.reader_name, None)
 
     def drop(self) -> None:
-        """Let go of all because the stream is deleted."""
+        """Forget everything because the stream is deleted."""
         self.stream.turn.timers.cancel(self)
         for group in self.groups.values():
             group.deleted = True
@@ -204,7 +204,7 @@ class StreamOffsets(Timed):
     # -- by an operator ---------------------------------------------------------------------------
 
     def set(self, name: str, offset: i64, by: Owner | None = None) -> None:
-        """Let `name` begin at `offset` the next time; a new one is `by`'s, or without it nobody's.
+        """Let `name` begin at `offset` the next time; a new name belongs to `by`, if given.
 
         Raises: PreconditionFailed (406) while somebody reads under that name, for a name that
         cannot be one, for one too many, or for an offset ahead of the stream.

@@ -47,7 +47,7 @@ class Retention:
         self._timestamp_max = 0
 
     def closes(self, last: Block, now_ms: i64) -> bool:
-        """Tell whether the newest block is to be closed: else its first message kept it for long.
+        """Return whether the newest block must be closed, because its first message is too old.
 
         So a message stays for twice the age at most, however few there are, once others came.
         """

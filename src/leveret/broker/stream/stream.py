@@ -40,7 +40,7 @@ from leveret.wire.tables import Timestamp
 #: No message is younger; what is later on the wire means the same and must fit 64 bits in ms.
 _SECONDS_MAX: Final = 1 << 50
 
-#: No stream comes so far; a number on the wire may be greater than what 64 bits with a sign hold.
+#: No stream becomes so long; a number on the wire may exceed 64 bits with a sign.
 _OFFSET_MAX: Final = 1 << 60
 
 
@@ -64,7 +64,7 @@ class Stream(Queue):
         self.adds_headers = True
         #: Which of all streams that ever had its name it is; it is told from them by that.
         self.stream_id = ""
-        #: Which partition of a super stream it is, from 0 on; below 0 it is none.
+        #: Its number as a partition of a super stream, from 0 on; -1 if it is not a partition.
         self.partition: i64 = min(
             int_argument(arguments, "x-super-stream-partition"), SUPER_STREAM_PARTITIONS_MAX
         )
@@ -84,7 +84,7 @@ class Stream(Queue):
         self.offsets = StreamOffsets(self)
         #: Blocks that were written before their messages were synced: in memory until then.
         self.unseen: list[Block] = []
-        #: Who waits for more to be seen, each called once.
+        #: Those that wait for more visible messages, each called once.
         self.watchers: list[StreamWatcher] = []
         self.retention = Retention()
         self.configure(arguments)
@@ -158,12 +158,12 @@ class Stream(Queue):
         self.last = block
 
     def settle(self) -> None:
-        """Have all that came by now written, for a checkpoint."""
+        """Write all messages that have arrived, for a checkpoint."""
         if self.last.count > 0:
             self.begin_block(self.next_offset)
 
     def _spill(self, block: Block) -> None:
-        """Give a block in memory its place in a segment file; its memory goes once it lies there.
+        """Write a block to a segment file; it may leave the memory once it is written.
 
         The record that says so comes a group after the block's messages (`spill_record.py` says
         why), so a crash finds either the messages in the journal, or both, or the chunk.
@@ -175,7 +175,7 @@ class Stream(Queue):
         turn.unchunked_bytes -= block.size
 
     def block_written(self, block: Block, ref: ChunkRef) -> None:
-        """Hear that a block is written: journal where it lies; it need not stay in memory."""
+        """Journal where a block was written; it need not stay in memory."""
         block.written = True
         if self.gone(block):
             return
@@ -195,12 +195,12 @@ class Stream(Queue):
         if self.unseen:
             self._see()
         self.retain()
-        self._mark_all()
+        self._schedule_all()
         if self.watchers:
-            self._tell_watchers()
+            self._notify_watchers()
 
     def _see(self) -> None:
-        """Let blocks go that were written before they were synced."""
+        """Move blocks that were written before they were synced into the cache."""
         unseen = self.unseen
         self.unseen = []
         for block in unseen:
@@ -210,7 +210,7 @@ class Stream(Queue):
                 self.turn.stream_cache.put(block)
 
     def retain(self) -> None:
-        """Let go of what is more than the stream is to keep."""
+        """Drop what exceeds the retention."""
         if self.retention.closes(self.last, self.turn.now_ms):
             self.settle()
         blocks = self.blocks
@@ -223,11 +223,11 @@ class Stream(Queue):
             self.turn.journal.trim(self.queue_id, self.first_offset)
 
     def gone(self, block: Block) -> bool:
-        """Tell whether a block is none of the stream's any more."""
+        """Return whether a block does not belong to the stream any more."""
         return self.deleted or block.end <= self.first_offset
 
     def forget(self, block: Block) -> None:
-        """Let go of a block for good."""
+        """Drop a block for good."""
         turn = self.turn
         self.size -= block.size
         ref = block.ref
@@ -282,10 +282,10 @@ class Stream(Queue):
         self.turn.held_bytes += block.size
         self.turn.held_messages += block.count
         self.turn.stream_cache.put(block)
-        self._mark_all()
+        self._schedule_all()
 
-    def _mark_all(self) -> None:
-        """Note that there may be something for everybody who reads."""
+    def _schedule_all(self) -> None:
+        """Schedule the stream and its groups."""
         self.schedule()
         for group in self.offsets.groups.values():
             group.schedule()
@@ -410,7 +410,7 @@ class Stream(Queue):
         return max(min(offset, self.visible_end), self.first_offset)
 
     def takes_now(self) -> bool:
-        """Tell whether there is a consumer with credit, which gets it when it is synced."""
+        """Return whether a consumer has credit; it gets the message when that is synced."""
         for consumer in self.readers:
             if consumer.ready():
                 return True
@@ -419,7 +419,7 @@ class Stream(Queue):
     def dispatch(self, limit: i64) -> bool:
         """Hand out up to `limit` messages, each consumer's share from its own place."""
         more = False
-        # Who has no credit takes no share from the others.
+        # Consumers without credit take no share from the others.
         ready = [consumer for consumer in self.readers if consumer.ready()]
         share: i64 = max(limit // max(len(ready), 1), 1)
         for consumer in ready:
@@ -436,7 +436,7 @@ class Stream(Queue):
         if watcher in self.watchers:
             self.watchers.remove(watcher)
 
-    def _tell_watchers(self) -> None:
+    def _notify_watchers(self) -> None:
         watchers = self.watchers
         self.watchers = []
         for watcher in watchers:
@@ -470,26 +470,26 @@ class Stream(Queue):
         raise NotImplementedFault(f"queue.purge is not supported by stream queue '{self.name}'")
 
     def drop(self) -> None:
-        """Let go of all blocks."""
+        """Drop all blocks."""
         for block in self.blocks:
             self.forget(block)
         self.last = Block(self.next_offset)
         self.blocks = [self.last]
         self.readers.clear()
         self.offsets.drop()
-        self._tell_watchers()
+        self._notify_watchers()
 
 
 @final
 class BlockSpill(SpillOwner):
-    """Hears that a block is written."""
+    """Waits until a block is written."""
 
     def __init__(self, stream: Stream, block: Block) -> None:
         self.stream: Final = stream
         self.block: Final = block
 
     def spilled(self, ref: ChunkRef) -> None:
-        """Tell the stream."""
+        """Notify the stream."""
         self.stream.block_written(self.block, ref)
 
 

@@ -40,7 +40,7 @@ class Part(Consumer):
         self.reading: Final = reading
 
     def cancel(self) -> None:
-        """Hear that the partition is gone: the whole ends."""
+        """Cancel the whole consumer, because the partition was deleted."""
         self.reading.partition_gone()
 
 
@@ -88,7 +88,7 @@ class SuperReading(Source):
                 part.queue.unsubscribe(part)
 
     def partition_gone(self) -> None:
-        """Tell the client that its consumer ended, once."""
+        """Tell the client, once, that its consumer was cancelled."""
         consumers = list(self.consumers)
         self.consumers.clear()
         self.deleted = True

@@ -55,7 +55,7 @@ def block_in_time(blocks: list[Block], timestamp_ms: i64) -> i64:
 def _place_in_time(blocks: list[Block], timestamp_ms: i64) -> i64:
     """Return the place of the first block that reaches a time, or -1."""
     place = _first_that_reaches(blocks, timestamp_ms)
-    # What reached it before may be gone: only where the clock was set back are blocks passed by.
+    # Retention may have dropped earlier blocks; blocks are skipped only if the clock was set back.
     while place < len(blocks) and blocks[place].timestamp_max < timestamp_ms:
         place += 1
     if place >= len(blocks) or blocks[place].count == 0:
@@ -64,7 +64,7 @@ def _place_in_time(blocks: list[Block], timestamp_ms: i64) -> i64:
 
 
 def _first_that_reaches(blocks: list[Block], timestamp_ms: i64) -> i64:
-    """Return the place of the first block at whose end a time has come; their number if none."""
+    """Return the place of the first block that ends at or after a time; their number if none."""
     low: i64 = 0
     high: i64 = len(blocks)
     while low < high:
@@ -88,7 +88,7 @@ def _offset_in_block(block: Block, chunks: ChunkReader, queue_id: i64, timestamp
             offset += 1
         return block.first
     chunk = _chunk_of(block, chunks, queue_id)
-    # Who reads a damaged one is told, and passes by what is lost.
+    # Readers of a damaged block skip what is lost, which is reported then.
     return block.first if chunk is None else _sequence_in_time(chunk, timestamp_ms)
 
 

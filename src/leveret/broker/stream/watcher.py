@@ -1,4 +1,4 @@
-"""Who waits at the end of a stream for more to be seen."""
+"""Those that wait at the end of a stream for more visible messages."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from mypy_extensions import mypyc_attr
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class StreamWatcher:
-    """Who waits at the end of a stream."""
+    """Something that waits at the end of a stream."""
 
     def moved(self) -> None:
-        """Hear, once, that more may be seen, or that the stream was deleted."""
+        """Continue: more may be visible, or the stream was deleted.  This is called once."""
         raise RuntimeError("who watches a stream says how it goes on")

@@ -50,12 +50,12 @@ class Exchange:
         self.auto_delete = auto_delete
         self.internal = internal
         self.arguments = arguments
-        #: The policy that counts for it (`vhost.policies`).
+        #: The policy that applies to it (`vhost.policies`).
         self.policy: AppliedPolicy | None = None
-        #: True where messages may ask for a delay, and what keeps those that did.
+        #: True where messages may request a delay, and the store of those that did.
         self.delays = False
         self.delayed: DelayedMessages | None = None
-        #: Where goes what no binding matched; `""` is nowhere.
+        #: The alternate exchange for messages that no binding matched; `""` for none.
         self.alternate = ""
         self.configure(arguments)
         #: Bindings from this exchange by identity.
@@ -65,7 +65,7 @@ class Exchange:
         self.deleted = False
         #: True where routing keys are matched by words, so that a vhost may ask for strict ones.
         self.has_patterns = False
-        #: False where the type does not look at routing keys: it is asked once for several.
+        #: False where the type ignores routing keys, so that it routes once for several keys.
         self.looks_at_keys = True
         #: The group of the journal that holds its definition.
         self.define_group: i64 = 0
@@ -73,7 +73,7 @@ class Exchange:
         self.start_index()
 
     def configure(self, merged: dict[str, object]) -> None:
-        """Take the exchange's arguments as its policies have changed them."""
+        """Apply the exchange's arguments, merged with its policy."""
         alternate = merged.get("alternate-exchange")
         self.alternate = alternate if isinstance(alternate, str) else ""
         self.delays = self.kind == DELAYED_TYPE or merged.get("delayed-message") is True
@@ -82,23 +82,23 @@ class Exchange:
         """Make the empty index of this type; a type without one leaves it out."""
 
     def equip(self, turn: Turn) -> None:
-        """Make what this type keeps beside its bindings, when the exchange comes into a vhost."""
+        """Make what this type keeps beside its bindings, when the exchange is added to a vhost."""
 
     def drop(self) -> None:
-        """Let go of it, and of what is delayed, because the exchange is deleted."""
+        """Drop what it keeps, and what it delays, because the exchange is deleted."""
         if self.delayed is not None:
             self.delayed.drop()
 
     def replayed(self) -> list[Message]:
-        """Return what a new binding gets at once, oldest first."""
+        """Return the messages that a new binding gets at once, oldest first."""
         return []
 
     def add(self, binding: Binding) -> None:
-        """Put `binding` into the index of this type."""
+        """Add `binding` to the index of this type."""
         raise RuntimeError("an exchange type indexes its bindings")
 
     def remove(self, binding: Binding) -> None:
-        """Take `binding` out of the index of this type."""
+        """Remove `binding` from the index of this type."""
         raise RuntimeError("an exchange type indexes its bindings")
 
     def route(self, routing: Routing) -> None:
@@ -132,13 +132,13 @@ class Routing(Destinations):
         #: The keys of the headers CC and BCC.
         self.more_keys: list[str] = []
         self.dynamic = False
-        #: Why a client's publish is to be refused (406); what the broker itself sends goes on.
+        #: Why a client's publish must be refused (406); what the broker itself publishes is not.
         self.refusal = ""
         self._headers: dict[str, object] | None = None
         self._seen_queues: set[Queue] = set()
         self._pending: list[Exchange] = []
         self._visited: set[Exchange] = set()
-        #: True to look at where a message leads, also beyond an exchange that delays it.
+        #: True to route past exchanges that would delay the message.
         self.ignores_delays = False
         self._matched = False
 
@@ -150,7 +150,7 @@ class Routing(Destinations):
         return self._headers
 
     def take(self, binding: Binding) -> None:
-        """Take a binding that matched."""
+        """Add the destination of a binding that matched."""
         self._matched = True
         self.matched += 1
         if binding.queue is not None:
@@ -159,18 +159,18 @@ class Routing(Destinations):
             self._visit(binding.exchange)
 
     def take_queue(self, queue: Queue) -> None:
-        """Take a queue that matched, once."""
+        """Add a queue that matched, once."""
         self._matched = True
         self.take_tap(queue)
 
     def take_tap(self, queue: Queue) -> None:
-        """Take a tap, which counts as no match."""
+        """Add a tap, which does not count as a match."""
         if queue not in self._seen_queues:
             self._seen_queues.add(queue)
             self.queues.append(queue)
 
     def visited(self) -> list[Exchange]:
-        """Return the exchanges that the message came to."""
+        """Return the exchanges that the message reached."""
         return list(self._visited)
 
     def _visit(self, exchange: Exchange) -> None:
@@ -179,7 +179,7 @@ class Routing(Destinations):
             self._pending.append(exchange)
 
     def _is_delayed(self, exchange: Exchange) -> bool:
-        """Give the message to the exchange's store if it asks for a delay, and say so."""
+        """Route the message to the exchange's store, if it requests a delay, and return True."""
         delay = delay_of(self.headers())
         if delay <= 0 or exchange.delayed is None:
             return False

@@ -40,11 +40,11 @@ class History(Queue):
 
     @property
     def kind(self) -> str:
-        """Return what it is, for those who print it."""
+        """Return `history`."""
         return "history"
 
     def publish(self, message: Message) -> i64:
-        """Keep `message`, and let the oldest go where there are too many."""
+        """Keep `message`, and drop the oldest one if there are too many."""
         self.published += 1
         self.messages.append(message)
         turn = self.turn
@@ -60,7 +60,7 @@ class History(Queue):
         return len(self.messages)
 
     def drop(self) -> None:
-        """Let go of all because the exchange is deleted."""
+        """Drop all messages because the exchange is deleted."""
         self.deleted = True
         for message in self.messages:
             self.turn.held_bytes -= message.size
