@@ -29,6 +29,6 @@ class Delays:
     def restore(self, exchange: Exchange, queue_id: i64) -> DelayedMessages:
         """Return the new store of an exchange; nothing is journaled."""
         store = DelayedMessages(self._vhost.turn, queue_id, exchange.name, exchange.durable)
-        self._vhost.adopt(store)
+        store.vhost = self._vhost
         exchange.delayed = store
         return store

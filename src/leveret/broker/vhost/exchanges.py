@@ -334,7 +334,10 @@ class Exchanges:
         self._queue_bindings.pop(queue, None)
 
     def clear(self) -> None:
-        """Forget all of them, because the vhost is deleted."""
+        """Release all exchanges, because the vhost is deleted."""
+        for exchange in self.by_name.values():
+            exchange.deleted = True
+            exchange.drop()
         self.by_name.clear()
         self._queue_bindings.clear()
 

@@ -214,7 +214,7 @@ class Queues:
             )
             if STAGING_SINK in arguments:
                 self._staging.equip(queue)
-        self._vhost.adopt(queue)
+        queue.vhost = self._vhost
         self._turn.changes += 1
         self.by_name[name] = queue
         self._vhost.revision += 1
@@ -287,6 +287,16 @@ class Queues:
         if queue.publishers is not None:
             queue.publishers.drop()
         return waiting
+
+    def clear(self) -> None:
+        """Release all queues, because the vhost is deleted."""
+        for queue in self.by_name.values():
+            queue.deleted = True
+            queue.consumers.clear()
+            queue.drop()
+            if queue.publishers is not None:
+                queue.publishers.drop()
+        self.by_name.clear()
 
     def unsubscribe(self, consumer: Consumer) -> None:
         """Remove a consumer; delete an auto-delete queue with its last one (behaviour 48)."""

@@ -15,7 +15,6 @@ from mypy_extensions import i64
 
 from leveret.broker.core.turn import Turn
 from leveret.broker.queue.host import QueueHost
-from leveret.broker.queue.queue import Queue
 from leveret.broker.topology.binding import Binding
 from leveret.broker.vhost.ids import Ids
 
@@ -43,9 +42,6 @@ class VhostState(QueueHost):
         """Check what is bound and published from now on; existing bindings stay."""
         self._strict_keys = strict
         self.revision += 1
-
-    def adopt(self, queue: Queue) -> None:
-        """Tell a new queue which vhost it is in."""
 
     def bound(self, binding: Binding) -> None:
         """Publish to a new binding what its source keeps for new bindings."""

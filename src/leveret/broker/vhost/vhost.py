@@ -90,22 +90,9 @@ class Vhost(VhostState):
         """Release everything in the vhost, which is deleted; the caller journals that."""
         self.turn.changes += 1
         self.revision += 1
-        for queue in self.queues.by_name.values():
-            queue.deleted = True
-            queue.consumers.clear()
-            queue.drop()
-            if queue.publishers is not None:
-                queue.publishers.drop()
-        for exchange in self.exchanges.by_name.values():
-            exchange.deleted = True
-            exchange.drop()
-        self.queues.by_name.clear()
+        self.queues.clear()
         self.exchanges.clear()
         self.staging.drop()
-
-    def adopt(self, queue: Queue) -> None:
-        """Tell a new queue which vhost it is in."""
-        queue.vhost = self
 
     def bound(self, binding: Binding) -> None:
         """Publish to a new binding what its source keeps for new bindings.
