@@ -1,6 +1,6 @@
-"""How a stored chunk of a queue is opened, and what is reported of one that is damaged.
+"""Opening a stored chunk of a queue, and reporting the damage that is found.
 
-It is not the reading of bytes, and not what damage costs the queue: that is its pages' matter.
+The caller reads the bytes, and decides what the damage costs its queue.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from leveret.store.segments.segments import ChunkRef, check_chunk
 def open_chunk(
     queue: Queue, ref: ChunkRef, data: bytes, records: i64, report: bool
 ) -> Chunk | None:
-    """Return a stored chunk of a queue; None where its bytes do not check.
+    """Return a stored chunk of a queue, or None if it is damaged.
 
     Such a chunk costs `records` messages, which is reported where `report` asks for it.
     """
@@ -30,6 +30,6 @@ def open_chunk(
 
 
 def report_messages(queue: Queue, ref: ChunkRef, data: bytes, sequences: list[int]) -> None:
-    """Report the messages of a chunk that do not check, though the chunk does."""
+    """Report the messages of a chunk that fail their check while the chunk does not."""
     what = f"queue '{queue.name}': the messages {sequences[:20]} do not check"
     queue.turn.damaged.append(DamagedChunk(ref, data, what, len(sequences)))

@@ -1,11 +1,12 @@
-"""The pages of a queue that hands its messages out in the order of their sequences.
+"""The pages of a queue that delivers its messages in the order of their sequences.
 
-When a queue's memory is full, what it holds becomes its front, in memory; from then on new messages
-are cut from the tail into pages.  Consumers empty the front; then the next page becomes the front,
-read some pages ahead of them.
+When a queue's memory is full, the messages that it holds become its front, which stays in memory;
+new messages are cut from the tail into pages.  When consumers have emptied the front, the next page
+becomes the front, and some pages behind it are read ahead.
 
-Invariants: a page without a window has a stored chunk, whose rows from `start` on that are not gone
-are what waits; `count` is what waits in pages, in memory or not.
+Invariants: a page without a window has a stored chunk, and its waiting messages are the rows from
+`start` on that are not gone; `count` is the number of messages that wait in pages, in memory or on
+disk.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class FifoPages(Pages):
     # -- filling ----------------------------------------------------------------------------------
 
     def bound(self) -> None:
-        """Keep what waits in memory within the window: begin to page, or write what is enough."""
+        """Keep the memory of waiting messages within the window: begin paging, or write a page."""
         ready = self.ready
         held = ready.size - self.away_bytes
         count = ready.window.count() + ready.returns.count() + self.memory_count()
@@ -77,7 +78,7 @@ class FifoPages(Pages):
             self._cut_tail()
 
     def _begin(self) -> None:
-        """Begin: what the window holds is the front, what comes from now on the tail."""
+        """Begin paging: the window becomes the front, and new messages are the tail."""
         ready = self.ready
         self.front = ready.window
         ready.window = Window(self.front.next_sequence)
@@ -86,7 +87,7 @@ class FifoPages(Pages):
         self.tail_end = ready.window.next_sequence
 
     def _measure_tail(self) -> bool:
-        """Count what came to the tail; tell whether it is worth a page."""
+        """Count the new messages in the tail; return whether they fill a page."""
         window = self.ready.window
         self.tail_end = max(self.tail_end, window.head_sequence)
         items = window.items
@@ -100,7 +101,7 @@ class FifoPages(Pages):
         return size >= self.queue.turn.page_bytes or window.count() >= CHUNK_RECORDS_MAX
 
     def _cut_tail(self) -> None:
-        """Cut the whole tail into pages, and have them written."""
+        """Cut the whole tail into pages, and write them."""
         window = self.ready.window
         self.ready.window = Window(window.next_sequence)
         self.tail_bytes = 0
@@ -110,7 +111,7 @@ class FifoPages(Pages):
             self.count += page.waiting
 
     def spilled(self, page: Page, ref: ChunkRef) -> None:
-        """Let go of a page's memory, for its chunk is written, and journal where it lies."""
+        """Drop a page from memory once its chunk is written, and journal the chunk's place."""
         queue = self.queue
         stored = page.stored
         if queue.deleted or stored is None or not stored.kept:
@@ -122,7 +123,7 @@ class FifoPages(Pages):
             self._unload(page)
 
     def _is_near(self, page: Page) -> bool:
-        """Tell whether a page is among those that are read ahead."""
+        """Return whether a page is among those that are read ahead."""
         place: i64 = self.head
         end = self._ahead_end()
         while place < end:
@@ -142,7 +143,7 @@ class FifoPages(Pages):
         return end
 
     def _unload(self, page: Page) -> None:
-        """Let go of a page's memory."""
+        """Drop a page from memory."""
         if page.window is None:
             return
         page.release(self.stored.gone, self.owner.expires())
@@ -153,7 +154,7 @@ class FifoPages(Pages):
         self.note_deadline(page)
 
     def evict(self) -> None:
-        """Let all that waits in memory go to the disk; nothing of it came back before."""
+        """Move all waiting messages in memory to disk; none of them was requeued."""
         if not self.active:
             self._begin()
         self.settle()
@@ -196,12 +197,12 @@ class FifoPages(Pages):
         return front if back == NOTHING or front < back else back
 
     def _end(self) -> None:
-        """Stop: nothing is left but the tail."""
+        """Stop paging: only the tail is left."""
         super()._end()
         self.front = Window(1)
 
     def _enter(self, page: Page) -> None:
-        """Let the first page be the front."""
+        """Make the first page the front."""
         page.listed = False
         self.count -= page.waiting
         if page.window is not None:
@@ -219,7 +220,7 @@ class FifoPages(Pages):
             place += 1
 
     def load(self, page: Page, data: bytes) -> None:
-        """Take a page into memory from its chunk's bytes."""
+        """Load a page into memory from its chunk's bytes."""
         queue = self.queue
         found = self._decode(page, data)
         if self._peeked is page:
@@ -262,7 +263,7 @@ class FifoPages(Pages):
         self.owner.arrived()
 
     def _forget_lost(self, page: Page, found: list[Returned]) -> None:
-        """Keep nothing in the chunk for messages that cannot be read: they are in quarantine."""
+        """Forget the messages of the chunk that cannot be read: they are in quarantine."""
         stored = page.stored
         assert stored is not None
         if not found:
@@ -272,7 +273,7 @@ class FifoPages(Pages):
             self.stored.forget(sequence)
 
     def _decode(self, page: Page, data: bytes) -> list[Returned]:
-        """Return the messages that wait in a page; damage is left out, and reported once."""
+        """Return the waiting messages of a page; damaged ones are left out and reported once."""
         found: list[Returned] = []
         self._lost = []
         chunk = self._open(page, data)
@@ -307,7 +308,7 @@ class FifoPages(Pages):
     # -- single messages --------------------------------------------------------------------------
 
     def has(self, sequence: i64) -> bool:
-        """Tell whether a message with this sequence is in the front or in a page in memory."""
+        """Return whether a message is in the front or in a page in memory."""
         if self.front.has(sequence):
             return True
         page = self.page_at(sequence)
@@ -315,7 +316,7 @@ class FifoPages(Pages):
         return window is not None and window.has(sequence)
 
     def remove(self, sequence: i64) -> Returned | None:
-        """Take out a message that is in memory; None where it is not."""
+        """Take a message out of memory; return None if it is not there."""
         if self.front.has(sequence):
             return Returned(sequence, self.front.remove(sequence), 0)
         page = self.page_at(sequence)
@@ -332,13 +333,13 @@ class FifoPages(Pages):
         return Returned(sequence, message, 0)
 
     def look(self, sequence: i64) -> Returned | None:
-        """Return a message that waits, without taking it; None where it does not wait."""
+        """Return a waiting message without taking it, or None if it does not wait."""
         if self.front.has(sequence):
             return Returned(sequence, self.front.at(sequence), 0)
         return super().look(sequence)
 
     def waiting(self) -> list[Returned]:
-        """Return what waits in memory, in the order of the sequences."""
+        """Return the waiting messages in memory, in the order of their sequences."""
         found = self.front.waiting()
         for page in self.items[self.head :]:
             window = page.window
@@ -347,18 +348,18 @@ class FifoPages(Pages):
         return found
 
     def memory_count(self) -> i64:
-        """Return how many messages wait in memory, the tail apart."""
+        """Return how many messages wait in memory, without the tail."""
         return self.front.count() + self.count - self.away_count
 
     def first_sequence(self) -> i64:
-        """Return the lowest sequence here, or NOTHING."""
+        """Return the lowest sequence, or NOTHING."""
         front = self.front.first()
         return front if front != NOTHING else super().first_sequence()
 
     # -- all --------------------------------------------------------------------------------------
 
     def let_go(self) -> None:
-        """Forget what waits on the disk, page by page, in the journal too."""
+        """Forget the messages on disk, page by page, in the journal too."""
         queue = self.queue
         for page in self.away():
             stored = page.stored
@@ -374,12 +375,12 @@ class FifoPages(Pages):
             self.stored.forget_count(stored, page.waiting)
 
     def clear(self) -> None:
-        """Drop all."""
+        """Drop all messages."""
         super().clear()
         self.count = 0
 
     def fill_front(self, returned: list[Returned]) -> list[Returned]:
-        """Take those of the recovered messages that come before the pages; return the others."""
+        """Put recovered messages that precede the pages into the front; return the others."""
         count: i64 = 0
         first = self.items[self.head].first
         while count < len(returned) and returned[count].sequence < first:
@@ -393,7 +394,7 @@ class FifoPages(Pages):
         return returned[count:]
 
     def restore(self, restored: list[Page], counts: dict[i64, i64]) -> None:
-        """Start with pages on the disk, in the order of the sequences."""
+        """Start with pages on disk, in the order of their sequences."""
         super().restore(restored, counts)
         for page in restored:
             self.count += page.waiting

@@ -1,6 +1,6 @@
-"""What waits in a queue's memory outside of its pages: new messages, and those that came back.
+"""The messages in a queue's memory outside of its pages: new ones, and those that were returned.
 
-It is not the order in which they leave: that is `ready.py`, which knows the pages too.
+`ready.py`, which knows the pages too, decides which message is next.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from leveret.broker.backlog.source import NOTHING, Returns, Window
 
 
 class InMemory:
-    """The newest messages of a queue and those that came back, and what all that waits counts."""
+    """The newest messages of a queue, those that were returned, and the counts of all."""
 
     def __init__(self) -> None:
         #: The newest; of a deep queue its tail.
         self.window = Window(1)
         self.returns = Returns()
-        #: How often the message taken last had been handed out before.
+        #: How often the message that was taken last had been returned.
         self.taken_count: i64 = 0
         #: The bytes of all that waits, on the disk too, and of the bodies among them, which
         #: `x-max-length-bytes` bounds.
@@ -25,7 +25,7 @@ class InMemory:
         self.bodies: i64 = 0
 
     def first_in_memory(self) -> i64:
-        """Return the lowest sequence here, or NOTHING."""
+        """Return the lowest sequence, or NOTHING."""
         fresh = self.window.first()
         returned = self.returns.first()
         if returned == NOTHING:

@@ -1,6 +1,6 @@
-"""What pages ask of the queue whose messages they hold, beyond what every queue is.
+"""What the pages of a queue ask of it, beyond what every queue has.
 
-Invariant: it is all that the pages know of messages that do not wait.
+Invariant: the pages know messages that do not wait only by this class.
 """
 
 from __future__ import annotations
@@ -11,27 +11,27 @@ from leveret.broker.backlog.source import Returned
 
 
 class BacklogOwner:
-    """A queue, as far as its pages ask: deadlines, and what left its place and is not gone."""
+    """The queue of the pages: its deadlines, and its messages that do not wait."""
 
     def expires(self) -> bool:
-        """Tell whether messages may have to leave before a consumer takes them."""
+        """Return whether messages may expire or be dropped before a consumer takes them."""
         return False
 
     def note_deadline(self, deadline_ms: i64, sequence: i64) -> None:
-        """Have a message expire."""
+        """Set the deadline of a message."""
 
     def note_page_deadline(self, deadline_ms: i64, first: i64) -> None:
-        """Have the page that begins at `first` read when a message in it may expire."""
+        """Set the deadline at which the page that begins at `first` is read."""
 
     def arrived(self) -> None:
-        """Hear that a page is in memory: something may be due, or may be handed out."""
+        """Take note that a page was loaded: messages may expire, or be delivered."""
 
     def is_out(self, sequence: i64) -> bool:
-        """Tell whether a message left its place and has to survive until it is gone."""
+        """Return whether a persistent message was taken and is not gone yet."""
         return False
 
     def out_from(self, start: i64) -> list[Returned]:
-        """Return the messages from `start` on that do not wait and have to survive, in any order.
+        """Return the persistent messages from `start` on that do not wait, in any order.
 
         They are handed out, being dead-lettered, or retained after their ack.
         """

@@ -1,9 +1,9 @@
-"""One page of a deep queue: messages that wait next to each other, in memory or in a chunk.
+"""One page of a deep queue: messages with adjacent places, in memory or in a chunk.
 
-It is not where pages are made, read and handed out: that is `pages.py`.
+Pages are made, read and delivered by their owner (`pages.py`).
 
 Invariants: a page without a window has a stored chunk; `waiting`, `size` and `bodies` are those of
-the window where there is one.
+the window, if there is one.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from leveret.store.segments.spill import SpillOwner
 
 
 class PageOwner:
-    """Who holds the pages of one queue, as far as a page calls it."""
+    """The owner of a page: the pages of one queue."""
 
     def spilled(self, page: Page, ref: ChunkRef) -> None:
-        """Hear that a page's chunk is written."""
+        """Take note that a page's chunk is written."""
         raise RuntimeError("who holds pages hears when one is written")
 
     def want(self, page: Page) -> None:
-        """Have a page read, once."""
+        """Request that a page be read, unless that was done."""
         raise RuntimeError("who holds pages has them read")
 
     def load(self, page: Page, data: bytes) -> None:
-        """Take a page into memory from its chunk's bytes."""
+        """Load a page into memory from its chunk's bytes."""
         raise RuntimeError("who holds pages takes them into memory")
 
 
@@ -69,11 +69,11 @@ class Page(SpillOwner):
         self.absent: set[i64] = set()
 
     def spilled(self, ref: ChunkRef) -> None:
-        """Hear that the chunk is written."""
+        """Take note that the chunk is written."""
         self.owner.spilled(self, ref)
 
     def restore(self, ref: ChunkRef) -> None:
-        """Be a page of an earlier start, in which waits what its reference counts."""
+        """Make this a page of an earlier start, with the counts of its chunk's reference."""
         self.restored = True
         self.waiting = ref.persistent
         self.size = ref.persistent_bytes
@@ -82,7 +82,7 @@ class Page(SpillOwner):
         self.min_timestamp = ref.min_timestamp
 
     def count_rows(self, chunk: Chunk, gone: RangeSet) -> None:
-        """Count what waits of a chunk of an earlier start row by row, for some of it is gone."""
+        """Count the waiting messages of a restored chunk row by row."""
         self.waiting = 0
         self.size = 0
         self.bodies = 0
@@ -95,10 +95,10 @@ class Page(SpillOwner):
                 self.note_level(chunk.priority(index))
 
     def note_level(self, level: i64) -> None:
-        """Know that a message of that priority waits; only pages of priority queues ask."""
+        """Add the level of a waiting message; only pages of priority queues keep it."""
 
     def hold(self, window: Window) -> None:
-        """Hold messages in memory, and count them."""
+        """Keep the messages of `window` in memory, and count them."""
         size: i64 = 0
         bodies: i64 = 0
         for message in window.items[window.head :]:
@@ -111,7 +111,7 @@ class Page(SpillOwner):
         self.bodies = bodies
 
     def release(self, gone: RangeSet, expires: bool) -> None:
-        """Hold nothing in memory any more: the chunk has it; `gone` is what the queue let go of."""
+        """Drop the messages from memory; `gone` are those that the queue has forgotten."""
         window = self.window
         assert window is not None
         self.window = None
@@ -121,7 +121,7 @@ class Page(SpillOwner):
             self._note_oldest(window)
 
     def _note_absent(self, window: Window, gone: RangeSet) -> None:
-        """Remember what left the window and is not gone: it must not come back with the page."""
+        """Remember which messages left the page and are not gone: they are not loaded again."""
         self.absent = set()
         if window.gaps == 0:
             return
@@ -132,7 +132,7 @@ class Page(SpillOwner):
             sequence += 1
 
     def _note_oldest(self, window: Window) -> None:
-        """Know the deadlines of what is left: those of the chunk may be of what expired."""
+        """Compute the oldest deadlines anew, for those of the chunk may have expired."""
         self.min_expiry = NEVER
         self.min_timestamp = NEVER
         for message in window.items[window.head :]:
@@ -143,14 +143,14 @@ class Page(SpillOwner):
 
 @final
 class PageWanted(ChunkWanted):
-    """A page on its way from the disk."""
+    """The request to read a page."""
 
     def __init__(self, page: Page, ref: ChunkRef) -> None:
         super().__init__(ref)
         self.page = page
 
     def arrived(self, data: bytes) -> None:
-        """Take the page's messages into memory, unless it is not wanted any more."""
+        """Load the page, unless it is not needed any more."""
         page = self.page
         page.wanted = False
         stored = page.stored

@@ -1,6 +1,6 @@
-"""How messages that wait in a window become pages, each with a place in a segment file.
+"""How the messages of a window become pages, each with a place in a segment file.
 
-It is not when they do, and not where the pages are kept: that is `fifo_pages.py`.
+When that happens, and where the pages are kept, is the matter of `fifo_pages.py`.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class PageCutter:
         return pages
 
     def _is_out(self, window: Window, place: i64) -> bool:
-        """Tell whether what lay at a place of a window left it, and is to survive until it went."""
+        """Return whether the message of this place was taken and must survive until its ack."""
         if place >= len(window.items) or window.items[place] is not TAKEN:
             return False
         return self.owner.is_out(window.head_sequence + place - window.head)
@@ -77,7 +77,7 @@ class PageCutter:
         return page
 
     def _spill(self, page: Page) -> None:
-        """Give a page's messages a place in a segment file."""
+        """Write a page's messages to a segment file."""
         queue = self.queue
         builder = ChunkBuilder(queue.queue_id, False, True)
         window = page.window
@@ -103,7 +103,7 @@ class PageCutter:
                 self.stored.skip(gap, gap)
 
     def cut_front(self, front: Window) -> list[Page]:
-        """Return what waits in the front as pages; what no chunk has is written to new ones."""
+        """Return the front as pages; messages that are in no chunk are written to new chunks."""
         stored_chunks = self.stored
         page_bytes = self.queue.turn.page_bytes
         cut: list[Page] = []
@@ -131,7 +131,7 @@ class PageCutter:
     def _front_page(
         self, front: Window, begin: i64, end: i64, stored: StoredChunk | None
     ) -> Page | None:
-        """Return a part of the front as a page, or None if nothing in it waits."""
+        """Return a part of the front as a page, or None if no message in it waits."""
         if stored is not None and not stored.whole:
             self._return_transient(front, begin, end)
         page = self._slice(front, begin, end)
@@ -147,7 +147,7 @@ class PageCutter:
         return page
 
     def _return_transient(self, front: Window, begin: i64, end: i64) -> None:
-        """Keep in memory what the chunk of a checkpoint has not, for it does not survive."""
+        """Keep transient messages in memory: the chunk of a checkpoint does not have them."""
         first: i64 = front.head_sequence - front.head
         while begin < end:
             message = front.items[begin]

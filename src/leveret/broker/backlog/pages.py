@@ -1,11 +1,11 @@
-"""The messages of a deep queue that lie on the disk, as far as all deep queues have them alike.
+"""The part of a deep queue that is on disk, as queues with and without priorities share it.
 
-When a queue's memory is full, new messages are cut from its tail into pages, each a chunk of a
-segment file, and let go of once the file has them.  Of a page on the disk only a few numbers are in
-memory.  Which page is read next is the order's matter: `fifo_pages.py`, `priority_pages.py`.
+When a queue's memory is full, its newest messages are cut into pages.  Each page is a chunk of a
+segment file, and is dropped from memory once the file has it; then only a few numbers of it remain.
+`fifo_pages.py` and `priority_pages.py` decide which page is read next.
 
-A page is read as an effect (`turn.wanted`): until it is there the queue has nothing to hand out.
-Where an answer cannot wait (basic.get, dropping from the head, browsing) it is read at once, by
+A page is read as an effect (`turn.wanted`), and the queue delivers nothing until it is loaded.
+Callers that cannot wait (basic.get, dropping from the head, browsing) read it synchronously by
 `turn.reader`; reading ahead makes that rare.
 
 Invariants: pages are in the order of their sequences and do not overlap; every message of a page
@@ -56,7 +56,7 @@ class Pages(PageOwner):
     # -- writing ----------------------------------------------------------------------------------
 
     def bound(self) -> None:
-        """Keep what waits in memory within the window: begin to page, or write what is enough."""
+        """Keep the memory of waiting messages within the window: begin paging, or write a page."""
         raise RuntimeError("pages say what they write")
 
     def settle(self) -> None:
@@ -64,10 +64,10 @@ class Pages(PageOwner):
         raise RuntimeError("pages say what they write")
 
     def evict(self) -> None:
-        """Let what waits in memory go to the disk, as far as its order allows."""
+        """Move the waiting messages in memory to disk, as far as their order allows."""
 
     def note_deadline(self, page: Page) -> None:
-        """Have a page that is on the disk read when a message in it may expire."""
+        """Set the deadline at which a page on disk is read, for a message in it may expire."""
         deadline = page.min_expiry
         ttl = self.queue.settings.message_ttl_ms
         if ttl >= 0 and page.min_timestamp != NEVER:
@@ -76,7 +76,7 @@ class Pages(PageOwner):
             self.owner.note_page_deadline(deadline, page.first)
 
     def _count_as_away(self, page: Page) -> None:
-        """Count a page's messages as on the disk alone."""
+        """Count a page's messages as being only on disk."""
         self.away_count += page.waiting
         self.away_bytes += page.size
 
@@ -91,7 +91,7 @@ class Pages(PageOwner):
         return False
 
     def fetch(self, first: i64) -> bool:
-        """Have the page that begins at `first` read; False where it is in memory or gone."""
+        """Request the page that begins at `first`; return False if it is in memory or gone."""
         page = self.page_at(first)
         if page is None or page.window is not None:
             return False
@@ -99,20 +99,20 @@ class Pages(PageOwner):
         return True
 
     def want(self, page: Page) -> None:
-        """Have a page read, once."""
+        """Request that a page be read, unless that was done."""
         stored = page.stored
         if not page.wanted and stored is not None:
             page.wanted = True
             self.queue.turn.wanted.append(PageWanted(page, stored.ref))
 
     def _load_now(self, page: Page) -> None:
-        """Read a page without waiting."""
+        """Read a page synchronously."""
         stored = page.stored
         assert stored is not None
         self.load(page, self.queue.turn.reader.read(stored.ref))
 
     def _open(self, page: Page, data: bytes) -> Chunk | None:
-        """Return a page's chunk; None where it is damaged, which is reported once."""
+        """Return a page's chunk, or None if it is damaged, which is reported once."""
         stored = page.stored
         assert stored is not None
         chunk = open_chunk(self.queue, stored.ref, data, page.waiting, not page.reported)
@@ -121,14 +121,14 @@ class Pages(PageOwner):
         return chunk
 
     def _report(self, page: Page, data: bytes, broken: list[int]) -> None:
-        """Report once the messages of a page's chunk that do not check."""
+        """Report the messages of a page's chunk that fail their check, once."""
         stored = page.stored
         if broken and not page.reported and stored is not None:
             page.reported = True
             report_messages(self.queue, stored.ref, data, broken)
 
     def _decode(self, page: Page, data: bytes) -> list[Returned]:
-        """Return the messages that wait in a page; damage is left out, and reported once."""
+        """Return the waiting messages of a page; damaged ones are left out and reported once."""
         raise RuntimeError("pages say which rows of a chunk wait")
 
     # -- single messages --------------------------------------------------------------------------
@@ -149,7 +149,7 @@ class Pages(PageOwner):
         return None
 
     def look(self, sequence: i64) -> Returned | None:
-        """Return a message that waits, without taking it; None where it does not wait."""
+        """Return a waiting message without taking it, or None if it does not wait."""
         page = self.page_at(sequence)
         if page is None:
             return None
@@ -161,7 +161,7 @@ class Pages(PageOwner):
         return self._peeked_items.get(sequence)
 
     def _peek(self, page: Page) -> None:
-        """Read a page to look at it."""
+        """Read a page without loading it."""
         stored = page.stored
         assert stored is not None
         found = self._decode(page, self.queue.turn.reader.read(stored.ref))
@@ -169,32 +169,32 @@ class Pages(PageOwner):
         self._peeked_items = {item.sequence: item for item in found}
 
     def _forget_peeked(self) -> None:
-        """Hold nothing of the page that was read to be looked at."""
+        """Drop the page that was read without being loaded."""
         self._peeked = None
         self._peeked_items = {}
 
     def first_sequence(self) -> i64:
-        """Return the lowest sequence here, or NOTHING."""
+        """Return the lowest sequence, or NOTHING."""
         return self.items[self.head].start if self.head < len(self.items) else NOTHING
 
     def away(self) -> list[Page]:
-        """Return the pages that are on the disk alone."""
+        """Return the pages that are only on disk."""
         return [page for page in self.items[self.head :] if page.window is None]
 
     # -- all --------------------------------------------------------------------------------------
 
     def let_go(self) -> None:
-        """Forget what waits on the disk, page by page, in the journal too."""
+        """Forget the messages on disk, page by page, in the journal too."""
         raise RuntimeError("pages say what waits in them")
 
     def _end(self) -> None:
-        """Stop: nothing is left but the tail."""
+        """Stop paging: only the tail is left."""
         self.active = False
         self.items.clear()
         self.head = 0
 
     def clear(self) -> None:
-        """Drop all."""
+        """Drop all messages."""
         for page in self.items[self.head :]:
             page.listed = False
         self._end()
@@ -204,7 +204,7 @@ class Pages(PageOwner):
         self._forget_peeked()
 
     def restore(self, restored: list[Page], counts: dict[i64, i64]) -> None:
-        """Start with pages on the disk, in the order of the sequences."""
+        """Start with pages on disk, in the order of their sequences."""
         self.counts = counts
         for page in restored:
             self.ready.size += page.size

@@ -24,13 +24,13 @@ from leveret.message import Message
 #: Places behind the head of a level that are worth moving the rest for.
 _COMPACT_AT: Final = 1024
 
-#: The start of a tail that there is not.
+#: The start of the tail while there is none.
 _NO_TAIL: Final = 0x7FFF_FFFF_FFFF_FFFF
 
 
 @final
 class Level:
-    """One priority: what is new in order, what came back in a heap."""
+    """One priority: new messages in a list, requeued ones in a heap."""
 
     def __init__(self) -> None:
         self.items: list[Returned] = []
@@ -38,7 +38,7 @@ class Level:
         self.back: list[tuple[int, Returned]] = []
 
     def first(self, at: dict[i64, Returned]) -> Returned | None:
-        """Return what is next on this level; places that are empty are passed by for good."""
+        """Return the next message of this level; empty places before it are dropped."""
         back = self.back
         while back and at.get(back[0][0]) is not back[0][1]:
             heapq.heappop(back)
@@ -65,7 +65,7 @@ class Level:
         return len(self.items) - self.head + len(self.back)
 
     def enter(self, rows: list[Returned]) -> None:
-        """Put messages that came from the disk, in order, to their places."""
+        """Put messages from the disk, which are in order, into their places."""
         items = self.items
         head = int(self.head)
         low = bisect_left(items, int(rows[0].sequence), lo=head, key=sequence_of)
@@ -73,7 +73,7 @@ class Level:
         items[low:high] = sorted(items[low:high] + rows, key=sequence_of)
 
     def forget_range(self, first: i64, last: i64, at: dict[i64, Returned]) -> None:
-        """Drop the empty places of what is new from `first` to `last`."""
+        """Drop the empty places of new messages from `first` to `last`."""
         items = self.items
         low = bisect_left(items, int(first), lo=int(self.head), key=sequence_of)
         high = bisect_right(items, int(last), lo=low, key=sequence_of)
@@ -82,7 +82,7 @@ class Level:
 
 @final
 class PriorityReady(Ready):
-    """What waits, by priority."""
+    """The waiting messages of a priority queue."""
 
     def __init__(self, priority_max: i64) -> None:
         super().__init__()
@@ -93,7 +93,7 @@ class PriorityReady(Ready):
         self.levels: dict[i64, Level] = {}
         #: No level above this one holds anything.
         self.highest: i64 = 0
-        #: What came since the queue is deep, and the bytes of it.
+        #: The messages that came since the queue is deep, and their bytes.
         self.tail: dict[i64, Returned] = {}
         self.tail_start: i64 = _NO_TAIL
         self.tail_bytes: i64 = 0
@@ -178,7 +178,7 @@ class PriorityReady(Ready):
         return message
 
     def put(self, returned: Returned) -> None:
-        """Take a message back at its old place."""
+        """Put a message back into its old place."""
         self._count(returned.message)
         self.at[returned.sequence] = returned
         level = self._level(level_of(returned.message, self.priority_max))
@@ -187,11 +187,11 @@ class PriorityReady(Ready):
             self._put_in_tail(returned)
 
     def has(self, sequence: i64) -> bool:
-        """Tell whether a message with this sequence waits in memory."""
+        """Return whether a message with this sequence waits in memory."""
         return sequence in self.at
 
     def look(self, sequence: i64) -> Returned | None:
-        """Return a message that waits, without taking it; None where it does not wait."""
+        """Return a waiting message without taking it, or None if it does not wait."""
         returned = self.at.get(sequence)
         if returned is None and self.pages is not None:
             returned = self.pages.look(sequence)
@@ -211,7 +211,7 @@ class PriorityReady(Ready):
         return self.next if first == NOTHING else first
 
     def remove(self, sequence: i64) -> Returned | None:
-        """Take a message out of memory; None where it does not wait there."""
+        """Take a message out of memory; return None if it is not there."""
         if self.tail:
             self._take_from_tail(sequence)
         returned = self.at.pop(sequence, None)
@@ -220,11 +220,11 @@ class PriorityReady(Ready):
         return returned
 
     def waiting(self) -> list[Returned]:
-        """Return all that waits in memory, in the order of the sequences."""
+        """Return all waiting messages in memory, in the order of their sequences."""
         return [self.at[sequence] for sequence in sorted(self.at)]
 
     def clear(self) -> None:
-        """Drop all; sequences go on."""
+        """Drop all messages; the sequences continue."""
         self.size = 0
         self.bodies = 0
         self.at.clear()
@@ -247,13 +247,13 @@ class PriorityReady(Ready):
     # -- of a deep queue --------------------------------------------------------------------------
 
     def begin_tail(self) -> None:
-        """Let what comes from now on be the tail."""
+        """Begin a new tail with the next message."""
         self.tail = {}
         self.tail_bytes = 0
         self.tail_start = self.next
 
     def end_tail(self) -> None:
-        """Have no tail any more."""
+        """End the tail."""
         self.tail = {}
         self.tail_bytes = 0
         self.tail_start = _NO_TAIL
@@ -268,12 +268,12 @@ class PriorityReady(Ready):
             self.tail_bytes -= returned.message.size
 
     def enter(self, level: i64, rows: list[Returned]) -> None:
-        """Hold messages of a level that came from the disk, in the order of their sequences."""
+        """Add messages of a level from the disk, in the order of their sequences."""
         for item in rows:
             self.at[item.sequence] = item
         self._level(level).enter(rows)
 
     def forget_range(self, first: i64, last: i64) -> None:
-        """Let go of what was moved to the disk between two sequences."""
+        """Drop the places of messages between two sequences that were moved to disk."""
         for level in self.levels.values():
             level.forget_range(first, last, self.at)

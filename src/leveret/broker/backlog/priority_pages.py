@@ -57,17 +57,17 @@ def level_bit(level: int) -> int:
 
 
 def has_level(levels: int, level: int) -> bool:
-    """Tell whether a level is in a set of them."""
+    """Return whether a set of levels contains a level."""
     return levels >> level & 1 == 1
 
 
 @final
 class PriorityPage(Page):
-    """A run of messages: at first those in memory that its chunk gets, then what is on the disk."""
+    """A run of messages: first those that its chunk is to hold, then those on disk."""
 
     def __init__(self, owner: PageOwner, first: i64, last: i64) -> None:
         super().__init__(owner, first, last)
-        #: What the chunk holds, until it is written.
+        #: The messages of the chunk, until it is written.
         self.rows: list[Returned] = []
         #: The levels of what waits on the disk, as a set of bits; those that are asked for.
         self.levels: int = 0
@@ -76,7 +76,7 @@ class PriorityPage(Page):
         self.skipped = RangeSet()
 
     def note_level(self, level: i64) -> None:
-        """Know that a message of that level waits."""
+        """Add the level of a waiting message."""
         self.levels |= level_bit(level)
 
     def skip(self, sequences: list[tuple[int, bool]]) -> None:
@@ -108,12 +108,12 @@ class PriorityPages(Pages):
     # -- filling ----------------------------------------------------------------------------------
 
     def _held(self) -> i64:
-        """Return what the messages that wait in memory count for the window."""
+        """Return the memory of the waiting messages, as the window counts it."""
         held = self.ready.size - self.away_bytes
         return held + len(self.priorities.at) * MESSAGE_OVERHEAD_BYTES
 
     def bound(self) -> None:
-        """Keep what waits in memory within the window: begin to page, or write what is enough."""
+        """Keep the memory of waiting messages within the window: begin paging, or write a page."""
         ready = self.priorities
         turn = self.queue.turn
         if self._held() <= turn.window_bytes:
@@ -137,12 +137,12 @@ class PriorityPages(Pages):
             self._cut_tail()
 
     def _end(self) -> None:
-        """Stop: all is in memory."""
+        """Stop paging: all messages are in memory."""
         super()._end()
         self.priorities.end_tail()
 
     def _cut_tail(self) -> None:
-        """Cut the whole tail into pages, and have them written."""
+        """Cut the whole tail into pages, and write them."""
         rows = self._tail_rows()
         self.priorities.begin_tail()
         begin: i64 = 0
@@ -170,7 +170,7 @@ class PriorityPages(Pages):
         return rows
 
     def _write(self, rows: list[Returned]) -> None:
-        """Give messages a place in a segment file, where one of them waits."""
+        """Write messages to a segment file, if at least one of them waits."""
         at = self.priorities.at
         if not [item for item in rows if at.get(item.sequence) is item]:
             return
@@ -192,7 +192,7 @@ class PriorityPages(Pages):
         self.unwritten += 1
 
     def spilled(self, page: Page, ref: ChunkRef) -> None:
-        """Let go of a page's memory, for its chunk is written, and journal where it lies."""
+        """Drop a page from memory once its chunk is written, and journal the chunk's place."""
         assert isinstance(page, PriorityPage)
         self.unwritten -= 1
         rows = page.rows
@@ -210,7 +210,7 @@ class PriorityPages(Pages):
             self._let_go_of_rows(page, rows)
 
     def _let_go_of_rows(self, page: PriorityPage, rows: list[Returned]) -> None:
-        """Keep in memory nothing of a page that waits as it was when it was cut."""
+        """Drop the messages of a page from memory that wait unchanged since it was cut."""
         ready = self.priorities
         away: list[bool] = []
         levels: list[i64] = []
@@ -245,7 +245,7 @@ class PriorityPages(Pages):
         self.note_deadline(page)
 
     def _list(self, page: PriorityPage) -> None:
-        """Have a page found by what it holds: it is behind all others."""
+        """Register a page, which is behind all others, with the levels that it holds."""
         stored = page.stored
         assert stored is not None
         stored.pinned = True
@@ -276,7 +276,7 @@ class PriorityPages(Pages):
         return True
 
     def _want_level(self, page: PriorityPage, level: i64) -> None:
-        """Have a level of a page read, and of some pages behind it."""
+        """Request a level of a page and of some pages behind it."""
         place = self._place(page)
         end: i64 = min(place + _AHEAD_PLACES, len(self.items))
         ahead: i64 = 0
@@ -292,13 +292,13 @@ class PriorityPages(Pages):
             place += 1
 
     def want(self, page: Page) -> None:
-        """Have all of a page read."""
+        """Request all levels of a page."""
         assert isinstance(page, PriorityPage)
         page.asked = _ALL
         super().want(page)
 
     def load(self, page: Page, data: bytes) -> None:
-        """Take what is asked of a page into memory, or all where there is room."""
+        """Load the requested levels of a page, or all levels if there is room."""
         assert isinstance(page, PriorityPage)
         asked = page.asked
         page.asked = 0
@@ -315,7 +315,7 @@ class PriorityPages(Pages):
         self.owner.arrived()
 
     def _lose(self, page: PriorityPage) -> None:
-        """Let go of what waits in a page that cannot be read."""
+        """Forget the messages of a page that cannot be read."""
         stored = page.stored
         assert stored is not None
         self.ready.size -= page.size
@@ -326,7 +326,7 @@ class PriorityPages(Pages):
         self.stored.remove(stored)
 
     def _take(self, page: PriorityPage, chunk: Chunk, asked: int) -> None:
-        """Take the levels asked for into memory."""
+        """Load the requested levels into memory."""
         found: dict[i64, list[Returned]] = {}
         broken: list[int] = []
         left: int = 0
@@ -357,14 +357,14 @@ class PriorityPages(Pages):
         self._keep_levels(page, left)
 
     def _waits(self, page: PriorityPage, chunk: Chunk, index: i64) -> bool:
-        """Tell whether a row of one of the page's levels waits in it."""
+        """Return whether a row of one of the page's levels still waits."""
         sequence = chunk.sequence(index)
         if page.skipped.has(sequence) or self.stored.gone.has(sequence):
             return False
         return not page.restored or chunk.persistent(index)
 
     def _row(self, chunk: Chunk, index: i64) -> Returned | None:
-        """Return a message of a chunk, None where it is damaged."""
+        """Return a message of a chunk, or None if it is damaged."""
         try:
             message = chunk.message(index)
         except RecordDamaged:
@@ -374,7 +374,7 @@ class PriorityPages(Pages):
         return Returned(sequence, message, self.counts.get(sequence, count))
 
     def _count_away(self, page: PriorityPage, count: i64, size: i64, bodies: i64) -> None:
-        """Count messages as on the disk no more."""
+        """Count messages as not on disk any more."""
         page.waiting -= count
         page.size -= size
         page.bodies -= bodies
@@ -382,7 +382,7 @@ class PriorityPages(Pages):
         self.away_bytes -= size
 
     def _enter_rows(self, page: PriorityPage, found: dict[i64, list[Returned]]) -> None:
-        """Hold messages in memory again."""
+        """Put loaded messages into their places in memory."""
         queue = self.queue
         turn = queue.turn
         expires = self.owner.expires() or page.min_expiry != NEVER
@@ -398,14 +398,14 @@ class PriorityPages(Pages):
             turn.held_messages += len(items)
 
     def _lose_rows(self, page: PriorityPage, chunk: Chunk, broken: list[int]) -> None:
-        """Keep nothing for messages that cannot be read: they are in quarantine."""
+        """Forget messages that cannot be read: they are in quarantine."""
         self._report(page, chunk.data, broken)
         for sequence in broken:
             self.counts.pop(sequence, None)
             self.stored.forget(sequence)
 
     def _keep_levels(self, page: PriorityPage, left: int) -> None:
-        """Know what levels a page holds still; with none it goes."""
+        """Update the levels that a page holds; a page without levels is removed."""
         place = self._place(page)
         lost = page.levels & ~left
         page.levels = left
@@ -430,7 +430,7 @@ class PriorityPages(Pages):
             place += 1
 
     def _place(self, page: PriorityPage) -> i64:
-        """Return the place of a page that is listed."""
+        """Return the index of a page in `items`."""
         items = self.items
         low: i64 = 0
         high: i64 = len(items)
@@ -445,7 +445,7 @@ class PriorityPages(Pages):
     # -- all --------------------------------------------------------------------------------------
 
     def _decode(self, page: Page, data: bytes) -> list[Returned]:
-        """Return what waits in a page, to look at it; damage is left out, and reported once."""
+        """Return the waiting messages of a page; damaged ones are left out and reported once."""
         assert isinstance(page, PriorityPage)
         found: list[Returned] = []
         chunk = self._open(page, data)
@@ -463,7 +463,7 @@ class PriorityPages(Pages):
         return found
 
     def let_go(self) -> None:
-        """Forget what waits on the disk, page by page, in the journal too.
+        """Forget the messages on disk, page by page, in the journal too.
 
         What is handed out, being dead-lettered or retained lies between, and stays.
         """
@@ -488,12 +488,12 @@ class PriorityPages(Pages):
             self.stored.unpin(stored)
 
     def clear(self) -> None:
-        """Drop all."""
+        """Drop all messages."""
         super().clear()
         self.lowest.clear()
 
     def restore(self, restored: list[Page], counts: dict[i64, i64]) -> None:
-        """Start with pages on the disk, in the order of the sequences."""
+        """Start with pages on disk, in the order of their sequences."""
         super().restore(restored, counts)
         ready = self.priorities
         for page in restored:

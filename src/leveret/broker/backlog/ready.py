@@ -20,17 +20,17 @@ from leveret.message import Message
 
 
 class Ready(InMemory):
-    """What waits, oldest first."""
+    """The waiting messages of a queue, oldest first."""
 
     def __init__(self) -> None:
         super().__init__()
-        #: What lies before the window, or by priority on the disk, once the queue is deep.
+        #: The messages that memory has no room for; None before the queue is deep.
         self.pages: Pages | None = None
-        #: The same, where it lies in the order of the sequences.
+        #: The same pages, if the queue has no priorities.
         self.fifo: FifoPages | None = None
 
     def deepen(self, pages: Pages) -> None:
-        """Have what memory has no room for lie in pages from now on."""
+        """Keep messages for which memory has no room in `pages` from now on."""
         self.pages = pages
         if isinstance(pages, FifoPages):
             self.fifo = pages
@@ -103,29 +103,29 @@ class Ready(InMemory):
         return message
 
     def put(self, returned: Returned) -> None:
-        """Take a message back at its old place."""
+        """Put a message back into its old place."""
         self._count(returned.message)
         self.returns.put(returned)
 
     def _count(self, message: Message) -> None:
-        """Count a message as one that waits."""
+        """Add a message to the counts."""
         self.size += message.size
         self.bodies += len(message.body)
 
     def _count_off(self, message: Message) -> None:
-        """Count a message as one that waits no more."""
+        """Remove a message from the counts."""
         self.size -= message.size
         self.bodies -= len(message.body)
 
     def has(self, sequence: i64) -> bool:
-        """Tell whether a message with this sequence waits."""
+        """Return whether a message with this sequence waits."""
         if self.window.has(sequence) or self.returns.holds(sequence):
             return True
         pages = self.fifo
         return pages is not None and pages.has(sequence)
 
     def look(self, sequence: i64) -> Returned | None:
-        """Return a message that waits, without taking it; None where it does not wait."""
+        """Return a waiting message without taking it, or None if it does not wait."""
         if self.window.has(sequence):
             return Returned(sequence, self.window.at(sequence), 0)
         returned = self.returns.at(sequence)
@@ -140,7 +140,7 @@ class Ready(InMemory):
         return [sequence for sequence in self.returns.in_order() if sequence < first]
 
     def first_in_order(self) -> i64:
-        """Return the sequence from which on they are looked at one by one."""
+        """Return the sequence from which on every sequence has to be looked up."""
         pages = self.fifo
         if pages is not None and pages.active:
             first = pages.first_sequence()
@@ -149,7 +149,7 @@ class Ready(InMemory):
         return self.window.head_sequence
 
     def remove(self, sequence: i64) -> Returned | None:
-        """Take a message out wherever it is; None where it does not wait."""
+        """Take a waiting message out of its place; return None if it does not wait."""
         returned: Returned | None
         if self.window.has(sequence):
             returned = Returned(sequence, self.window.remove(sequence), 0)
@@ -163,7 +163,7 @@ class Ready(InMemory):
         return returned
 
     def waiting(self) -> list[Returned]:
-        """Return all that waits in memory, in the order of the sequences."""
+        """Return all waiting messages in memory, in the order of their sequences."""
         fresh = self.window.waiting()
         pages = self.fifo
         if pages is not None and pages.active:
@@ -174,7 +174,7 @@ class Ready(InMemory):
         return back + fresh
 
     def clear(self) -> None:
-        """Drop all; sequences go on."""
+        """Drop all messages; the sequences continue."""
         self.size = 0
         self.bodies = 0
         self.returns = Returns()

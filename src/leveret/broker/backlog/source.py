@@ -14,10 +14,10 @@ from mypy_extensions import i64, mypyc_attr
 
 from leveret.message import Address, Message
 
-#: What `first` answers when there is nothing to read.
+#: What `first` returns when there is no message.
 NOTHING: Final = -1
 
-#: What a taken place in a window holds, so that the message itself can go.
+#: The content of a taken place in a window, so that the message itself is freed.
 TAKEN: Final = Message(Address(b"", b""), b"", b"", 0, False)
 
 #: Taken places at the head of a window that are worth moving the rest for.
@@ -80,7 +80,7 @@ class Window:
         return self.next_sequence - self.head_sequence - self.gaps
 
     def has(self, sequence: i64) -> bool:
-        """Tell whether a message with this sequence waits here."""
+        """Return whether a message with this sequence waits here."""
         place = sequence - self.head_sequence
         if place < 0 or sequence >= self.next_sequence:
             return False
@@ -138,7 +138,7 @@ class Window:
 @final
 @mypyc_attr(acyclic=True)
 class Returned:
-    """A message back in its queue, with its old place and how often it was handed out."""
+    """A message with its place in the queue and how often it was returned."""
 
     def __init__(self, sequence: i64, message: Message, count: i64) -> None:
         self.sequence: i64 = sequence
@@ -195,7 +195,7 @@ class Returns:
         return returned
 
     def _skip(self) -> None:
-        """Drop the entries at the head that count no more."""
+        """Drop obsolete entries at the head."""
         heap = self.heap
         if len(heap) == len(self.sequences):
             return
@@ -203,11 +203,11 @@ class Returns:
             heapq.heappop(heap)
 
     def count(self) -> i64:
-        """Return how many messages came back and still wait."""
+        """Return how many returned messages wait."""
         return len(self.sequences)
 
     def holds(self, sequence: i64) -> bool:
-        """Tell whether a message with this sequence waits here."""
+        """Return whether a message with this sequence waits here."""
         return sequence in self.sequences
 
     def at(self, sequence: i64) -> Returned | None:
@@ -215,11 +215,11 @@ class Returns:
         return self.sequences.get(sequence)
 
     def in_order(self) -> list[int]:
-        """Return the sequences of what waits, in order."""
+        """Return the sequences of the waiting messages, in order."""
         return sorted(int(sequence) for sequence in self.sequences)
 
     def waiting(self) -> list[Returned]:
-        """Return what waits in the order of the sequences."""
+        """Return the waiting messages in the order of their sequences."""
         return [self.sequences[sequence] for sequence in sorted(self.sequences)]
 
 

@@ -30,7 +30,7 @@ class SpillRecord(LateRecord):
         self.ref: Final = ref
 
     def append_to(self, journal: Journal) -> None:
-        """Append it as the chunk is by now, unless nothing of it is left."""
+        """Append the chunk in its present state, unless no message of it is left."""
         queue = self.queue
         if queue.deleted or not self.stored.kept:
             return

@@ -1,11 +1,11 @@
-"""Which messages of a queue lie in chunks on the disk, and which of those are gone.
+"""Which messages of a queue lie in stored chunks, and which of those are gone.
 
-It says what has to survive, not what waits: a message in a stored chunk may wait in memory, be
-handed out, or wait on the disk alone (`pages.py`).
+It knows which messages must survive, not which of them wait: a message of a stored chunk may wait
+in memory, be unacked, or wait only on disk (`pages.py`).
 
-Invariants: the chunks are in the order of their sequences and do not overlap; `gone` holds the
-sequences in their ranges that the queue let go of or that never lay in them; a chunk of which
-nothing is left is forgotten.
+Invariants: the chunks are in the order of their sequences and do not overlap; `gone` contains the
+sequences in their ranges that the queue has forgotten or that never lay in them; a chunk without
+messages is forgotten.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class StoredChunk:
     def __init__(self, ref: ChunkRef, live: i64) -> None:
         self.ref: ChunkRef = ref
         self.live: i64 = live
-        #: False once nothing of it is left.
+        #: False once no message of it is left.
         self.kept = True
         #: True for a chunk of an earlier start: what was not persistent in it is gone.
         self.restored = False
@@ -36,7 +36,7 @@ class StoredChunk:
         self.whole = False
         #: False until its bytes are where the reference says.
         self.written = True
-        #: True to keep it whatever is counted.
+        #: True to keep it though no message of it may be left.
         self.pinned = False
 
 
@@ -65,7 +65,7 @@ class StoredChunks:
         return stored
 
     def skip(self, first: i64, last: i64) -> None:
-        """Take note that the sequences from `first` to `last` do not lie in the chunk around."""
+        """Mark the sequences from `first` to `last` as absent from the chunk around them."""
         self.gone.add(first, last)
 
     def find(self, sequence: i64) -> StoredChunk | None:
@@ -86,11 +86,11 @@ class StoredChunks:
         return stored
 
     def holds(self, sequence: i64) -> bool:
-        """Tell whether a chunk has a message of that sequence that is not gone."""
+        """Return whether a chunk has a message of that sequence that is not gone."""
         return self.find(sequence) is not None and not self.gone.has(sequence)
 
     def forget(self, sequence: i64) -> None:
-        """Take note that the queue let go of a message, wherever it lay."""
+        """Mark a message as gone, if a chunk has it."""
         stored = self.find(sequence)
         if stored is None or self.gone.has(sequence):
             return
@@ -102,14 +102,14 @@ class StoredChunks:
             self.gone.add(sequence, sequence)
 
     def forget_count(self, stored: StoredChunk, count: i64) -> None:
-        """Take note that the queue let go of `count` messages; where they lay is in `gone`."""
+        """Count `count` messages of a chunk as gone; their sequences are in `gone` already."""
         stored.live -= count
         self._spill.use.lives(stored.ref, -count)
         if stored.live <= 0 and not stored.pinned:
             self.remove(stored)
 
     def replace(self, stored: StoredChunk, ref: ChunkRef) -> None:
-        """Let a chunk lie elsewhere, without what was gone of it."""
+        """Replace a chunk by its copy without the messages that were gone."""
         use = self._spill.use
         old = stored.ref
         use.lives(old, -stored.live)
@@ -122,14 +122,14 @@ class StoredChunks:
         self._spill.release(old)
 
     def unpin(self, stored: StoredChunk) -> bool:
-        """Keep a chunk only while something of it is left; tell whether it is kept now."""
+        """Keep a chunk only while it has messages; return whether it is kept now."""
         stored.pinned = False
         if stored.live <= 0:
             self.remove(stored)
         return stored.kept
 
     def remove(self, stored: StoredChunk) -> None:
-        """Forget a chunk of which nothing is left."""
+        """Forget a chunk without messages."""
         if not stored.kept:
             return
         stored.kept = False
@@ -157,6 +157,6 @@ class StoredChunks:
         self.through = 0
 
     def parts(self, first: i64, last: i64) -> bool:
-        """Tell whether a chunk lies between two sequences."""
+        """Return whether a chunk lies between two sequences."""
         place = bisect_right(self._firsts, int(first))
         return place < len(self._firsts) and self._firsts[place] < last

@@ -57,7 +57,7 @@ class BrowseFilter:
         self._headers = HeadersMatcher(headers) if headers is not None else None
 
     def matches(self, message: Message) -> bool:
-        """Tell whether a message is wanted."""
+        """Return whether a message matches the filter."""
         trie = self._trie
         if trie is not None:
             key = message.address.routing_key.decode("utf-8", "surrogateescape")
@@ -221,7 +221,7 @@ class Browser(Source):
         self.schedule()
 
     def unsubscribe(self, consumer: Consumer) -> None:
-        """Let the consumer go: nothing more is looked at."""
+        """Remove the consumer."""
         self.turn.changes += 1
         self.consumers.clear()
 
@@ -247,19 +247,19 @@ class Browser(Source):
         return True
 
     def _end(self, consumer: Consumer) -> None:
-        """Tell the consumer that there is no more."""
+        """Cancel the consumer: all messages were browsed."""
         self.deleted = True
         self.consumers.clear()
         consumer.cancel()
 
     def ack(self, sequence: i64, message: Message) -> None:
-        """Hear that the consumer can take more."""
+        """Schedule the consumer, which can take more."""
         self.schedule()
 
     def reject(self, sequence: i64, message: Message, count: i64) -> None:
-        """Hear that the consumer can take more."""
+        """Schedule the consumer, which can take more."""
         self.schedule()
 
     def requeue(self, sequence: i64, message: Message, count: i64, failed: bool = False) -> None:
-        """Hear that the consumer can take more; the message never left its queue."""
+        """Schedule the consumer, which can take more; the message never left its queue."""
         self.schedule()

@@ -1,10 +1,11 @@
-"""A queue whose waiting messages are written to chunks: what lies where, and what is gone of it.
+"""A queue whose waiting messages are written to chunks: where they lie, and which of them are gone.
 
-A message is handed over to a chunk once in its life.  It may leave its queue at any time, before
-the chunk is synced and after; what is gone of the chunks is remembered for the next start, which
-has the chunks and not the journal before them.
+A message is written to a chunk at most once.  It may leave its queue at any time, before the chunk
+is synced and after; the queue remembers which messages of its chunks are gone for the next start,
+which reads the chunks and not the journal before them.
 
-Invariant: what a checkpoint must find is in memory and named by `unstored`, or in a stored chunk.
+Invariant: a message that a checkpoint must find is in memory and returned by `unstored`, or it is
+in a stored chunk.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from leveret.store.checkpoint.checkpoint import NewChunk
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class ChunkedQueue(Queue):
-    """The base of the queues that keep what waits in memory and, stored, in chunks."""
+    """The base of the queues that keep messages in memory and in stored chunks."""
 
     def __init__(
         self,
@@ -41,18 +42,18 @@ class ChunkedQueue(Queue):
     def note_event(
         self, event: str, sequence: i64, message: Message | None, count: i64 = 0
     ) -> None:
-        """Note an event of a message that is followed, or of the queue; see `events.py`."""
+        """Record an event of a traced message, or of the queue; see `events.py`."""
         self._note(event, sequence, message, "", count)
 
     def note_death(self, sequence: i64, message: Message, reason: str, count: i64) -> None:
-        """Note that a message that is followed is dead-lettered or dropped."""
+        """Record that a traced message is dead-lettered or dropped."""
         event = EXPIRED if reason == REASON_EXPIRED else DROPPED
         if self.settings.dead_letter_exchange is not None:
             event = DEAD_LETTERED
         self._note(event, sequence, message, reason, count)
 
     def note_dropped_copies(self, sequence: i64, message: Message, reason: str, count: i64) -> None:
-        """Note that copies of a message that is followed are not made when it is dead-lettered."""
+        """Record that copies of a traced message are not made when it is dead-lettered."""
         self._note(LETTERS_DROPPED, sequence, message, reason, count)
 
     def _note(
@@ -87,7 +88,7 @@ class ChunkedQueue(Queue):
         ]
 
     def holds(self, sequence: i64) -> bool:
-        """Tell whether a message that `live` named is there still."""
+        """Return whether a message that `live` returned is still here."""
         raise RuntimeError("a chunked queue knows its messages")
 
     def let_go(self, sequence: i64, message: Message) -> None:
@@ -99,14 +100,14 @@ class ChunkedQueue(Queue):
         raise RuntimeError("a chunked queue lets go of its messages")
 
     def restore(self, returned: list[Returned], next_sequence: i64, unclean: bool) -> None:
-        """Start with what the journal held, in the order of the sequences."""
+        """Start with the messages of the journal, in the order of their sequences."""
         raise RuntimeError("a chunked queue takes its messages back")
 
     def settle_pages(self) -> None:
-        """Write to chunks what is about to be, before a checkpoint looks."""
+        """Write messages that are about to be written anyway to chunks, before a checkpoint."""
 
     def chunked(self, chunk: NewChunk) -> None:
-        """Know a new chunk, of messages that were here a moment ago."""
+        """Add a new chunk of messages, of which some may be gone by now."""
         self.stored.add(chunk.ref, len(chunk.sequences))
         after: i64 = chunk.ref.first
         for sequence in chunk.sequences:

@@ -70,24 +70,24 @@ class ClassicQueue(ReadyQueue):
         if arguments.get("x-single-active-consumer") is True:
             self.single_active = True
             self.consumer_order = SingleActive(self.consumers)
-        #: Messages with lower sequences may have been handed out before an unclean stop.
+        #: Messages with lower sequences may have been delivered before an unclean stop.
         self.redelivered_below: i64 = 0
-        #: True where what waits is bounded, may expire, or has to shrink: see `_tidy`.
+        #: True if the queue has limits or deadlines, so that `_tidy` has something to do.
         self.special = False
-        #: True while more waits than a limit that came later allows.
+        #: True while the queue exceeds limits that were set later.
         self.is_over_limit = False
         self.expiry: Expiry | None = None
-        #: True where what has no room is refused.
+        #: True if messages beyond the limits are refused.
         self.rejects = False
         self.deduplication: Deduplication | None = None
-        #: The keys of what is in the queue, where those alone are not taken again.
+        #: The keys of the messages in the queue, if only those are duplicates.
         self.queued_keys: QueuedKeys | None = None
         self.retained: Retained | None = None
-        #: What came back and waits before it is handed out again, once anything does.
+        #: The returned messages that wait for their retry; None before the first one.
         self.retries: Retries | None = None
         #: What makes it a staging queue, if it is one.
         self.staging: StagingRole | None = None
-        #: Of the message taken last (by `get`), and how often it had been handed out before.
+        #: The sequence of the message taken last, and how often it had been returned.
         self.taken_sequence: i64 = 0
         self.taken_count: i64 = 0
         self.configure(arguments)
@@ -144,12 +144,12 @@ class ClassicQueue(ReadyQueue):
         return sequence
 
     def _bound_window(self) -> None:
-        """Keep what waits in memory within the window."""
+        """Keep the memory of waiting messages within the window."""
         if self.turn.window_bytes >= 0:
             self._pages().bound()
 
     def _pages(self) -> Pages:
-        """Return the pages of what waits, made where there are none yet."""
+        """Return the pages of the queue, which are created when they are first needed."""
         pages = self.ready.pages
         if pages is None:
             pages = self.new_pages()
@@ -157,7 +157,7 @@ class ClassicQueue(ReadyQueue):
         return pages
 
     def new_pages(self) -> Pages:
-        """Return pages that hold nothing yet, for what waits here."""
+        """Return new pages for this queue, which are empty."""
         ready = self.ready
         owner = ClassicOwner(self)
         if isinstance(ready, PriorityReady):
@@ -165,7 +165,7 @@ class ClassicQueue(ReadyQueue):
         return FifoPages(self, ready, self.stored, owner)
 
     def evict(self) -> None:
-        """Let what waits in memory go to the disk, unless some of it came back.
+        """Move the waiting messages in memory to disk, unless some of them were requeued.
 
         What came back may belong between what is in the front, which no page could tell.
         """
@@ -186,7 +186,7 @@ class ClassicQueue(ReadyQueue):
         return self.ready.size
 
     def retry_count(self) -> i64:
-        """Return how many messages came back and wait for their next try."""
+        """Return how many requeued messages wait for their retry."""
         return len(self.retries.parked) if self.retries is not None else 0
 
     def retry_bytes(self) -> i64:
@@ -223,7 +223,7 @@ class ClassicQueue(ReadyQueue):
     # -- expiry and limits ------------------------------------------------------------------------
 
     def note_deadline(self, deadline: i64, sequence: i64) -> None:
-        """Have a message expire, unless `deadline` is NO_DEADLINE."""
+        """Set the deadline of a message, unless it is NO_DEADLINE."""
         if deadline != NO_DEADLINE and self.staging is None:
             expiry = self.expiry
             if expiry is None:
@@ -231,7 +231,7 @@ class ClassicQueue(ReadyQueue):
             expiry.add(deadline, sequence)
 
     def note_page_deadline(self, deadline: i64, first: i64) -> None:
-        """Have the page that begins at `first` read when a message in it may expire."""
+        """Set the deadline at which the page that begins at `first` is read."""
         if self.staging is None:
             expiry = self.expiry
             if expiry is None:
@@ -239,14 +239,14 @@ class ClassicQueue(ReadyQueue):
             expiry.add_page(deadline, first)
 
     def _begin_expiry(self) -> Expiry:
-        """Begin to note deadlines."""
+        """Create the list of deadlines."""
         expiry = Expiry(self)
         self.expiry = expiry
         self.special = True
         return expiry
 
     def discard(self, sequence: i64, reason: str) -> bool:
-        """Take a waiting message out, to be dead-lettered or dropped; False where none waits."""
+        """Dead-letter or drop a waiting message; return False if it does not wait."""
         returned = self.ready.remove(sequence)
         if returned is None:
             return False
@@ -254,21 +254,21 @@ class ClassicQueue(ReadyQueue):
         return True
 
     def _over(self) -> bool:
-        """Tell whether more waits than the limits allow."""
+        """Return whether the queue exceeds its limits."""
         settings = self.settings
         return (0 <= settings.length_max < self.ready.count()) or (
             0 <= settings.bytes_max < self.ready.bodies
         )
 
     def make_room(self) -> None:
-        """Hand out what can be, then drop from the head what is too much (behaviour 67)."""
+        """Deliver what can be delivered, then drop the excess from the head (behaviour 67)."""
         if not self._over():
             return
         self._clear()
         self._drop_head(SLICE_MESSAGES)
 
     def _clear(self) -> None:
-        """Hand out what can be and let expire what is due: neither takes another's place."""
+        """Deliver what can be delivered and expire what is due, to make room."""
         if self.consumers:
             self.dispatch(SLICE_MESSAGES)
         if self.expiry is not None:
@@ -282,7 +282,7 @@ class ClassicQueue(ReadyQueue):
             dropped += 1
 
     def is_full(self, message: Message) -> bool:
-        """Tell whether `message` would exceed the limits of a queue that rejects."""
+        """Return whether `message` would exceed the limits of a queue that rejects."""
         if not self.rejects:
             return False
         settings = self.settings
@@ -326,7 +326,7 @@ class ClassicQueue(ReadyQueue):
         return verdict
 
     def _admit_length(self, message: Message) -> i64:
-        """Refuse what exceeds the limits, once all is handed out that can be (behaviour 26)."""
+        """Refuse a message beyond the limits, after delivering what can be (behaviour 26)."""
         if not self.is_full(message):
             return TAKE
         self._clear()
@@ -337,7 +337,7 @@ class ClassicQueue(ReadyQueue):
         return REFUSE
 
     def _tidy(self) -> bool:
-        """Expire and drop what must not be handed out; False when that needs another turn."""
+        """Expire and drop messages before a delivery; return False if more turns are needed."""
         now_ms = self.turn.now_ms
         expiry = self.expiry
         if expiry is not None and expiry.heap and expiry.heap[0][0] < now_ms:
@@ -350,7 +350,7 @@ class ClassicQueue(ReadyQueue):
         return not self.is_over_limit
 
     def _shrink(self) -> None:
-        """Drop a slice of what is too much though nothing was published."""
+        """Drop a slice of the messages beyond limits that were set later."""
         self._drop_head(SLICE_MESSAGES)
         self.is_over_limit = self._over()
 
@@ -362,22 +362,22 @@ class ClassicQueue(ReadyQueue):
             self.staging.refuse_consumer()
 
     def takes_now(self) -> bool:
-        """Tell whether a message is handed out at once: nothing is before it, and one is ready."""
+        """Return whether a message that is published now would be delivered at once."""
         if self.deleted or self.staging is not None or self.waits_for != 0 or not self.consumers:
             return False
         self.dispatch(SLICE_MESSAGES)
         return self.ready.count() == 0 and self.consumer_order.has_ready()
 
     def hold_until(self, group: i64) -> None:
-        """Hand nothing out before `group` is synced."""
+        """Deliver nothing before `group` is synced."""
         self.turn.wait(self, group)
 
     def synced(self, group: i64) -> None:
-        """Hand out again."""
+        """Deliver again."""
         self.schedule()
 
     def dispatch(self, limit: i64) -> bool:
-        """Hand out up to `limit` messages, one to each ready consumer in turn."""
+        """Deliver up to `limit` messages, one to each ready consumer in turn."""
         if self.staging is not None:
             return self.staging.dispatch(limit)
         if self.waits_for != 0:
@@ -449,7 +449,7 @@ class ClassicQueue(ReadyQueue):
         return message
 
     def _first_to_get(self) -> i64:
-        """Return the sequence of what is next, alive and due, or NOTHING."""
+        """Return the sequence of the next message that has not expired and is due, or NOTHING."""
         retries = self.retries
         while True:
             sequence = self.expiry.first_alive() if self.expiry else self.ready.first_at_once()
@@ -457,7 +457,7 @@ class ClassicQueue(ReadyQueue):
                 return sequence
 
     def _hold(self, sequence: i64, message: Message, count: i64) -> None:
-        """Count a message as handed out and not acked; a checkpoint must find persistent ones."""
+        """Count a message as unacked; a checkpoint must find persistent ones."""
         self.unacked_count += 1
         self.unacked_bytes += message.size
         if self.recorded and message.persistent:
@@ -466,7 +466,7 @@ class ClassicQueue(ReadyQueue):
             self.queued_keys.handed.add(int(sequence))
 
     def _finish(self, sequence: i64, message: Message) -> None:
-        """Let go of a message that was acked, or keep it where the queue retains such."""
+        """Forget an acked message, or retain it if the queue is configured so."""
         if (sequence & self.turn.event_mask) == 0:
             self.note_event(ACKED, sequence, message)
         retained = self.retained
@@ -480,7 +480,7 @@ class ClassicQueue(ReadyQueue):
         retained.keep(sequence, message)
 
     def rewind(self, timestamp_ms: i64) -> i64:
-        """Put back what is retained and was published at that time or later; return how many.
+        """Put back retained messages that were published at that time or later; return how many.
 
         It lies at its old places, marked as redelivered.  What has expired stays where it is.
         """
@@ -511,7 +511,7 @@ class ClassicQueue(ReadyQueue):
             self.queued_keys.left(sequence, message)
 
     def ack(self, sequence: i64, message: Message) -> None:
-        """Let go of a message that was handed out."""
+        """Forget a message that was delivered."""
         if self.deleted:
             return
         self.acked += 1
@@ -519,7 +519,7 @@ class ClassicQueue(ReadyQueue):
         self._finish(sequence, message)
 
     def _take_back(self, sequence: i64, message: Message) -> None:
-        """Count a message as handed out no more."""
+        """Count a message as not unacked any more."""
         self.unacked_count -= 1
         self.unacked_bytes -= message.size
         if self.out:
@@ -535,7 +535,7 @@ class ClassicQueue(ReadyQueue):
         self._discard(sequence, message, max(count, 0), REASON_REJECTED)
 
     def requeue(self, sequence: i64, message: Message, count: i64, failed: bool = False) -> None:
-        """Take a message back at its old place, unless it came back too often (behaviour 63)."""
+        """Put a message back into its place, unless it was returned too often (behaviour 63)."""
         if self.deleted:
             return
         self._take_back(sequence, message)
@@ -558,7 +558,7 @@ class ClassicQueue(ReadyQueue):
         self.retries.delay(item, delay_ms)
 
     def put_back(self, item: Returned) -> None:
-        """Let a message that came back wait again at its old place."""
+        """Put a returned message back into its old place."""
         self.ready.put(item)
         if self.special:
             self.note_deadline(
@@ -573,7 +573,7 @@ class ClassicQueue(ReadyQueue):
     # -- dead letters -----------------------------------------------------------------------------
 
     def _discard(self, sequence: i64, message: Message, count: i64, reason: str) -> None:
-        """Let go of a message that left its place, by way of the dead-letter exchange if any."""
+        """Dead-letter a message that was taken out, or drop it without a dead-letter exchange."""
         if (sequence & self.turn.event_mask) == 0:
             self.note_death(sequence, message, reason, count)
         if self.settings.dead_letter_exchange is None:
@@ -601,7 +601,7 @@ class ClassicQueue(ReadyQueue):
             self.stored.forget(sequence)
 
     def purge(self) -> i64:
-        """Drop what waits, here and in the journal."""
+        """Drop the waiting messages, here and in the journal."""
         if self.staging is not None:
             self.staging.check_free()
         self.turn.changes += 1
@@ -616,21 +616,21 @@ class ClassicQueue(ReadyQueue):
         return dropped
 
     def _forget_keys_of_ready(self, keys: QueuedKeys) -> None:
-        """Let the keys of what waits come again; those of what is handed out are known on."""
+        """Forget the keys of the waiting messages, but not those of unacked ones."""
         for key, number in list(keys.sequences.items()):
             sequence: i64 = number
             if sequence not in self.out and number not in keys.handed:
                 keys.forget(key)
 
     def _clear_ready(self) -> None:
-        """Hold nothing of what waits any more; the journal is told apart."""
+        """Drop the waiting messages from memory and the counts, but not from the journal."""
         turn = self.turn
         turn.held_bytes -= self.ready.memory_bytes()
         turn.held_messages -= self.ready.memory_count()
         self.ready.clear()
 
     def _let_go_of_ready(self) -> None:
-        """Forget what waits, in the journal in as few ranges as there are."""
+        """Forget the waiting messages in the journal and in the chunks."""
         journal = self.turn.journal
         stored = self.stored
         for item in self.ready.waiting():
@@ -651,7 +651,7 @@ class ClassicQueue(ReadyQueue):
         return definition
 
     def drop(self) -> None:
-        """Let go of everything; the journal is told by the record of the delete."""
+        """Drop everything; the record of the delete stands for it in the journal."""
         self.note_event(DELETED, self.next_number(), None)
         if self.staging is not None:
             self.staging.drop()
@@ -678,7 +678,7 @@ class ClassicQueue(ReadyQueue):
         return self.ready.next_sequence()
 
     def live(self) -> list[Returned]:
-        """Return the persistent messages in memory, waiting or handed out, in their order."""
+        """Return the persistent messages in memory, waiting or unacked, in order."""
         live = [item for item in self.ready.waiting() if item.message.persistent]
         if self.retained is not None:
             live += self.retained.persistent()
@@ -689,7 +689,7 @@ class ClassicQueue(ReadyQueue):
         return live
 
     def holds(self, sequence: i64) -> bool:
-        """Tell whether a persistent message that `live` named is there still."""
+        """Return whether a persistent message that `live` returned is still here."""
         if self.ready.has(sequence) or sequence in self.out:
             return True
         return self.retained is not None and sequence in self.retained.messages
@@ -703,11 +703,11 @@ class ClassicQueue(ReadyQueue):
         return found
 
     def redelivered_definition(self) -> dict[str, object]:
-        """Return what the journal holds of messages that may have been handed out before."""
+        """Return the record of messages that may have been delivered before."""
         return {"id": int(self.queue_id), "below": int(self.redelivered_below)}
 
     def restore(self, returned: list[Returned], next_sequence: i64, unclean: bool) -> None:
-        """Start with what the journal held, in the order of the sequences.
+        """Start with the messages of the journal, in the order of their sequences.
 
         What waits on the disk is there before (`restore_pages`).
         """
@@ -732,13 +732,13 @@ class ClassicQueue(ReadyQueue):
             self.schedule()
 
     def restore_retries(self, times: dict[i64, i64]) -> None:
-        """Go on with the delays of what came back before the start; behind `restore`."""
+        """Continue the delays of returned messages; called after `restore`."""
         if times:
             self.retries = Retries(self)
             self.retries.restore(times)
 
     def restore_pages(self, pages: Pages, restored: list[Page], counts: dict[i64, i64]) -> None:
-        """Add what waits on the disk since before the start; `restore` comes after it."""
+        """Add the pages on disk of an earlier start; called before `restore`."""
         self.ready.deepen(pages)
         pages.restore(restored, counts)
         self.is_over_limit = self.bounded and self._over()
@@ -753,31 +753,31 @@ class ClassicOwner(BacklogOwner):
         self.queue: Final = queue
 
     def expires(self) -> bool:
-        """Tell whether messages may have to leave before a consumer takes them."""
+        """Return whether messages may expire or be dropped before a consumer takes them."""
         return self.queue.special
 
     def note_deadline(self, deadline_ms: i64, sequence: i64) -> None:
-        """Have a message expire."""
+        """Set the deadline of a message."""
         self.queue.note_deadline(deadline_ms, sequence)
 
     def note_page_deadline(self, deadline_ms: i64, first: i64) -> None:
-        """Have the page that begins at `first` read when a message in it may expire."""
+        """Set the deadline at which the page that begins at `first` is read."""
         self.queue.note_page_deadline(deadline_ms, first)
 
     def arrived(self) -> None:
-        """Let what is due in a page that came expire, and the rest be handed out."""
+        """Expire messages of a loaded page that are due, and deliver the rest."""
         queue = self.queue
         if queue.expiry is not None:
             queue.expiry.arm()
         queue.schedule()
 
     def is_out(self, sequence: i64) -> bool:
-        """Tell whether a message left its place and has to survive until it is gone."""
+        """Return whether a persistent message was taken and is not gone yet."""
         out = self.queue.out
         return bool(out) and sequence in out
 
     def out_from(self, start: i64) -> list[Returned]:
-        """Return the messages from `start` on that do not wait and have to survive."""
+        """Return the persistent messages from `start` on that do not wait."""
         queue = self.queue
         rows = [item for item in queue.out.values() if item.sequence >= start]
         if queue.retained is not None and queue.recorded:

@@ -46,7 +46,7 @@ from leveret.wire.tables import Timestamp, patch_length
 #: Entries of `x-death` that count as one step of work.
 _DEATHS_PER_STEP: Final = 4
 
-#: The sequence of a letter that its queue never took.
+#: The sequence of a letter that its queue refused.
 NEVER_TAKEN: Final = -1
 
 
@@ -165,7 +165,7 @@ def _listed(deaths: list[Death]) -> list[Death]:
 
 
 def _is_cycle(queue: str, deaths: list[Death]) -> bool:
-    """Tell whether a letter comes back to `queue` without a reject on the way (behaviour 69)."""
+    """Return whether a letter returns to `queue` without a reject on the way (behaviour 69)."""
     for death in deaths:
         if death.reason == REASON_REJECTED:
             return False
@@ -233,7 +233,7 @@ class DeadLetter(DeadMessage):
         return DEAD_LETTER_COPIES_MAX if left == ALL_LETTERS else left
 
     def _drop(self, count: i64, reason: str) -> None:
-        """Count copies that are not made, and tell of them."""
+        """Count copies that are not made, and record the event."""
         queue = self.queue
         dropped = queue.turn.letters_dropped
         if reason == MEMORY:

@@ -182,7 +182,7 @@ class DelayedMessages(ChunkedQueue):
         return dropped
 
     def drop(self) -> None:
-        """Let go of all because the exchange is deleted, which the journal is told."""
+        """Drop all messages, because the exchange is deleted; its record stands for them."""
         self.deleted = True
         self.turn.held_bytes -= self.bytes_held
         self.turn.held_messages -= len(self.messages)
@@ -217,7 +217,7 @@ class DelayedMessages(ChunkedQueue):
         return [Returned(sequence, message, 0) for sequence, message in self.messages.items()]
 
     def holds(self, sequence: i64) -> bool:
-        """Tell whether a message is there still."""
+        """Return whether a message is still here."""
         return sequence in self.messages
 
     def restore(self, returned: list[Returned], next_sequence: i64, unclean: bool) -> None:

@@ -42,7 +42,7 @@ class Expiry(Timed):
         self.heap: list[tuple[int, int]] = []
 
     def add(self, deadline_ms: i64, sequence: i64) -> None:
-        """Have the message of that sequence expire."""
+        """Add the deadline of a message."""
         key: i64 = 2 * sequence + 1
         heapq.heappush(self.heap, (int(deadline_ms), int(key)))
         ready = self.queue.ready
@@ -55,13 +55,13 @@ class Expiry(Timed):
         self.arm()
 
     def add_page(self, deadline_ms: i64, first: i64) -> None:
-        """Have the page that begins at `first` read when its first message is due."""
+        """Add the deadline of the page that begins at `first`."""
         key: i64 = 2 * first
         heapq.heappush(self.heap, (int(deadline_ms), int(key)))
         self.arm()
 
     def rebuild(self) -> None:
-        """Start afresh from what waits, because the queue's TTL changed."""
+        """Compute all deadlines anew, because the queue's TTL changed."""
         ttl = self.queue.settings.message_ttl_ms
         heap: list[tuple[int, int]] = []
         for item in self.queue.ready.waiting():
@@ -77,7 +77,7 @@ class Expiry(Timed):
         self.arm()
 
     def arm(self) -> None:
-        """Have the timer come at the first deadline, or not while a page is read for it."""
+        """Set the timer to the first deadline, unless a page is being read for it."""
         timers = self.queue.turn.timers
         if self.heap and not self.reads():
             timers.set(self, self.heap[0][0])
@@ -85,7 +85,7 @@ class Expiry(Timed):
             timers.cancel(self)
 
     def reads(self) -> bool:
-        """Tell whether a page is on its way from the disk, which `arm` is called behind."""
+        """Return whether a page is being read; `arm` is called when it is loaded."""
         if not self.heap or self.heap[0][1] & 1:
             return False
         pages = self.queue.ready.pages
@@ -93,7 +93,7 @@ class Expiry(Timed):
         return page is not None and page.wanted and page.window is None
 
     def pop(self) -> i64:
-        """Take the first deadline off and return its message's sequence, which may be gone.
+        """Remove the first deadline and return its message's sequence, which may be gone.
 
         NOTHING stands for a page: it is had read, and its deadline stays until it is there.
         """
@@ -106,7 +106,7 @@ class Expiry(Timed):
         return key >> 1 if key & 1 else NOTHING
 
     def first_alive(self) -> i64:
-        """Return the first sequence whose message has not expired; those before it do.
+        """Return the first sequence whose message has not expired; expire those before it.
 
         What came from the disk only now may have been due for long.
         """
@@ -123,7 +123,7 @@ class Expiry(Timed):
             queue.discard(sequence, REASON_EXPIRED)
 
     def expire(self, now_ms: i64, limit: i64) -> None:
-        """Let up to `limit` waiting messages expire whose deadline is `now_ms` or before.
+        """Expire up to `limit` waiting messages whose deadline is `now_ms` or before.
 
         This turn may have steps for fewer, above all where each is dead-lettered.
         """
@@ -142,7 +142,7 @@ class Expiry(Timed):
         self.arm()
 
     def due(self, now_ms: i64) -> None:
-        """Let a slice of what is due expire."""
+        """Expire a slice of the messages that are due."""
         queue = self.queue
         self.expire(now_ms, SLICE_MESSAGES)
         if queue.consumers:

@@ -1,6 +1,6 @@
-"""A queue whose messages wait in `ready`, as far as its expiry and its retries ask of it.
+"""The base of the classic queue, as its expiry and its retries use it.
 
-It is not how messages come and go: that is `classic.py`.
+`classic.py` implements how messages come and go.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from leveret.broker.core.turn import Turn
 
 
 class ReadyQueue(ChunkedQueue):
-    """The base of the classic queue that its parts know."""
+    """The base of the classic queue, as its parts use it."""
 
     def __init__(
         self,
@@ -34,9 +34,9 @@ class ReadyQueue(ChunkedQueue):
         self.out: dict[i64, Returned] = {}
 
     def discard(self, sequence: i64, reason: str) -> bool:
-        """Take a waiting message out, to be dead-lettered or dropped; False where none waits."""
+        """Dead-letter or drop a waiting message; return False if it does not wait."""
         raise RuntimeError("a queue with waiting messages discards them")
 
     def put_back(self, item: Returned) -> None:
-        """Let a message that came back wait again at its old place."""
+        """Put a returned message back into its old place."""
         raise RuntimeError("a queue with waiting messages takes them back")

@@ -47,18 +47,18 @@ class Retained(Timed):
         self._heap: list[int] = []
 
     def configure(self, age_ms_max: i64, bytes_max: i64) -> None:
-        """Take the limits; those of 0 drop all."""
+        """Set the limits; a limit of 0 drops all messages."""
         self.age_ms_max = age_ms_max
         self.bytes_max = RETAINED_BYTES_MAX if bytes_max < 0 else bytes_max
         self._arm()
         self.trim()
 
     def end(self) -> None:
-        """Keep nothing any more, and drop what is kept."""
+        """Retain nothing from now on, and drop what is retained."""
         self.configure(UNSET, 0)
 
     def wants(self, message: Message) -> bool:
-        """Tell whether a message that is acked now is to be kept."""
+        """Return whether a message that is acked now is to be retained."""
         if _cost(message) > self.bytes_max:
             return False
         return self.age_ms_max < 0 or (
@@ -66,7 +66,7 @@ class Retained(Timed):
         )
 
     def keep(self, sequence: i64, message: Message) -> None:
-        """Keep a message that was acked, and drop the oldest where that is too much."""
+        """Retain an acked message, and drop the oldest ones beyond the limits."""
         self.messages[sequence] = message
         self.size += _cost(message)
         heapq.heappush(self._heap, int(sequence))
@@ -76,7 +76,7 @@ class Retained(Timed):
             self._arm()
 
     def trim(self) -> None:
-        """Drop a slice of what is over the limits, the oldest first."""
+        """Drop a slice of the messages beyond the limits, the oldest first."""
         now_ms = self.queue.turn.now_ms
         dropped: i64 = 0
         while self._heap and dropped < SLICE_MESSAGES:
@@ -93,7 +93,7 @@ class Retained(Timed):
         self._arm()
 
     def _arm(self) -> None:
-        """Have the timer come when the oldest is too old, or at once when there is more to drop."""
+        """Set the timer to the end of the oldest message, or to now if there is more to drop."""
         timers = self.queue.turn.timers
         if not self._heap:
             timers.cancel(self)
@@ -106,11 +106,11 @@ class Retained(Timed):
             timers.cancel(self)
 
     def due(self, now_ms: i64) -> None:
-        """Drop what is too old by now."""
+        """Drop the messages that are too old."""
         self.trim()
 
     def take_since(self, timestamp_ms: i64) -> list[Returned]:
-        """Return what was published at that time or later, in order, and keep it no more.
+        """Return the messages published at that time or later, in order, and retain them no more.
 
         What has expired by now stays.
         """
@@ -134,7 +134,7 @@ class Retained(Timed):
         return taken
 
     def restore(self, kept: list[Returned]) -> None:
-        """Start with what was kept before a restart, in the order of the sequences."""
+        """Start with the messages retained before a restart, in the order of their sequences."""
         for item in kept:
             self.messages[item.sequence] = item.message
             self.size += _cost(item.message)
@@ -143,7 +143,7 @@ class Retained(Timed):
         self._arm()
 
     def persistent(self) -> list[Returned]:
-        """Return what is kept in the journal too, for a checkpoint."""
+        """Return the retained messages that are journaled, for a checkpoint."""
         return [
             Returned(sequence, message, RETAINED_COUNT)
             for sequence, message in self.messages.items()
@@ -151,7 +151,7 @@ class Retained(Timed):
         ]
 
     def clear(self) -> None:
-        """Drop all, because the queue is deleted; the journal is told by the record of that."""
+        """Drop all messages, because the queue is deleted; its record stands for them."""
         turn = self.queue.turn
         turn.timers.cancel(self)
         for message in self.messages.values():

@@ -31,20 +31,20 @@ from leveret.clock import NO_DEADLINE
 
 @final
 class Retries(Timed):
-    """The messages of one queue that wait for their next try."""
+    """The returned messages of one queue that wait for their retry."""
 
     def __init__(self, queue: ReadyQueue) -> None:
         super().__init__()
         self.queue = queue
-        #: When each is due that waits here, or that is to wait once its turn comes.
+        #: The due times of parked messages, and of those to be parked once they are next.
         self.times: dict[i64, i64] = {}
         self.parked: dict[i64, Returned] = {}
-        #: Bytes of bodies and properties that wait here.
+        #: Bytes of the bodies and properties of the parked messages.
         self.size: i64 = 0
         self._heap: list[tuple[int, int]] = []
 
     def delay(self, item: Returned, delay_ms: i64) -> None:
-        """Keep a message that came back for so long, and journal until when."""
+        """Delay a returned message, and journal when it is due."""
         queue = self.queue
         due_ms: i64 = queue.turn.now_ms + delay_ms
         deadline = deadline_of(item.message, queue.settings.message_ttl_ms)
@@ -69,7 +69,7 @@ class Retries(Timed):
             queue.out[item.sequence] = item
 
     def holds_back(self, sequence: i64) -> bool:
-        """Tell whether the message that is next is not due; it is parked then."""
+        """Return whether the next message is not due yet; it is parked then."""
         if sequence not in self.times:
             return False
         queue = self.queue
@@ -78,14 +78,14 @@ class Retries(Timed):
         return True
 
     def _arm(self) -> None:
-        """Have the timer come when the first is due."""
+        """Set the timer to the first due time."""
         if self._heap:
             self.queue.turn.timers.set(self, self._heap[0][0])
         else:
             self.queue.turn.timers.cancel(self)
 
     def due(self, now_ms: i64) -> None:
-        """Let a slice of what is due come back."""
+        """Put a slice of the messages that are due back into the queue."""
         released: i64 = 0
         while self._heap and self._heap[0][0] <= now_ms and released < self.queue.turn.timed_steps:
             due_ms, number = heapq.heappop(self._heap)
@@ -100,7 +100,7 @@ class Retries(Timed):
         self._arm()
 
     def _forget(self, sequence: i64) -> Returned | None:
-        """Keep a message no more; None where it was not parked."""
+        """Remove a message and return it; None if it was not parked."""
         del self.times[sequence]
         item = self.parked.pop(sequence, None)
         if item is not None:
@@ -109,7 +109,7 @@ class Retries(Timed):
         return item
 
     def purge(self) -> i64:
-        """Let go of all that is parked; return how many that were."""
+        """Forget all parked messages; return how many there were."""
         items = list(self.parked.values())
         self.clear()
         for item in items:
