@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from mypy_extensions import i64, mypyc_attr
 
-from leveret.broker.core.effects import Cancellable, SyncWaiter
+from leveret.broker.core.effects import Cancellable
 from leveret.broker.core.turn import Dispatcher, Link, Turn
 from leveret.broker.values.arguments import type_name
 from leveret.broker.values.queue_settings import QueueSettings
@@ -20,11 +20,10 @@ from leveret.names import Name
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class DeliveryChannel(SyncWaiter):
+class DeliveryChannel:
     """A channel, as queues see it: it sends their deliveries."""
 
     def __init__(self, link: Link) -> None:
-        super().__init__()
         self.link = link
         #: How many deliveries the whole channel may hold unacked (basic.qos global); 0 is no limit.
         self.prefetch_count: i64 = 0
