@@ -395,7 +395,7 @@ def test_commands_print_by_one_module_alone() -> None:
     """What prints is `output`; bodies go by `messages`, and rich is handed escaped texts."""
     cli = Path(leveret.__file__).parent / "cli"
     #: Prints the name of a file of the package to a script of Spark's.
-    apart = {"output.py", "pipeline/submit/__main__.py"}
+    apart = {"printing/output.py", "pipeline/submit/__main__.py"}
     bodies = {"messages.py"}
     for path in cli.rglob("*.py"):
         place = str(path.relative_to(cli))
