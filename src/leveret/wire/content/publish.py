@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Final, final
 
-from mypy_extensions import i64
+from mypy_extensions import i64, mypyc_attr
 
 from leveret.errors import SyntaxFault
 from leveret.wire.buffer import read_i32_be, read_i64_be
@@ -115,6 +115,7 @@ _IMMEDIATE: Final = 2
 
 
 @final
+@mypyc_attr(acyclic=True)
 class PublishArguments:
     """The arguments of a basic.publish, decoded; names and keys are bytes as they came."""
 
