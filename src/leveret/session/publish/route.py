@@ -11,6 +11,7 @@ from leveret.broker.queue.queue import Queue
 from leveret.broker.staging.commit import COMMIT_KEY
 from leveret.broker.staging.staging import Staging, staging_of
 from leveret.broker.topology.exchange import Exchange, Routing
+from leveret.broker.vhost.vhost import Vhost
 from leveret.errors import (
     AccessRefused,
     FrameError,
@@ -89,7 +90,7 @@ def resolve(channel: Channel, raw: bytes) -> Route:
     arguments = PublishArguments(raw)
     if arguments.immediate and channel.connection.settings.compatible:
         raise NotImplementedFault("immediate=true", BasicPublish.CLASS_ID, BasicPublish.METHOD_ID)
-    name, key = decoded(arguments.exchange, arguments.routing_key)
+    name, key = decoded(channel.vhost, arguments.exchange, arguments.routing_key)
     exchange = writable(channel, name, key)
     routing = channel.vhost.route(exchange, key, b"")
     route = Route(
@@ -106,17 +107,22 @@ def resolve(channel: Channel, raw: bytes) -> Route:
     return route
 
 
-def decoded(exchange: bytes, routing_key: bytes) -> tuple[Name, str]:
+def decoded(vhost: Vhost, exchange: bytes, routing_key: bytes) -> tuple[Name, str]:
     """Return an exchange's name, cleaned, and a routing key.
 
     Raises: FrameError (501) for one that is not UTF-8.
     """
     try:
-        return cleaned(exchange.decode("utf-8")), routing_key.decode("utf-8")
+        text = exchange.decode("utf-8")
+        key = routing_key.decode("utf-8")
     except UnicodeDecodeError:
         raise FrameError(
             "a name is not UTF-8", BasicPublish.CLASS_ID, BasicPublish.METHOD_ID
         ) from None
+    # The name of an exchange that exists is clean, and finding it costs less than looking for line
+    # ends in each publish with a new routing key.
+    known = vhost.exchanges.by_name.get(text)
+    return known.name if known is not None else cleaned(text), key
 
 
 def writable(channel: Channel, name: Name, key: str) -> Exchange:

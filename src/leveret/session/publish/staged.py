@@ -102,7 +102,7 @@ def _check_destination(channel: Channel, properties: bytes, copies: list[str]) -
     Raises: NotFound (404), AccessRefused (403), PreconditionFailed (406).
     """
     staged = read_staged(properties)
-    name, key = decoded(staged.exchange, staged.routing_key)
+    name, key = decoded(channel.vhost, staged.exchange, staged.routing_key)
     exchange = writable(channel, name, key)
     if copies:
         check_copies(channel, exchange, key, copies, properties)
