@@ -396,7 +396,7 @@ def test_commands_print_by_one_module_alone() -> None:
     cli = Path(leveret.__file__).parent / "cli"
     #: Prints the name of a file of the package to a script of Spark's.
     apart = {"printing/output.py", "pipeline/submit/__main__.py"}
-    bodies = {"messages.py"}
+    bodies = {"printing/messages.py"}
     for path in cli.rglob("*.py"):
         place = str(path.relative_to(cli))
         for node in ast.walk(ast.parse(path.read_text())):
