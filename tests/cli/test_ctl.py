@@ -16,6 +16,8 @@ from leveret.client import BasicProperties
 from leveret.client.blocking import connect
 from leveret.errors import AmqpError
 
+pytestmark = pytest.mark.commands
+
 
 def lines(leveret: Command, *arguments: str) -> list[list[str]]:
     """The rows that a listing prints."""

@@ -13,6 +13,8 @@ from command_process import Command, run_leveret
 from leveret.cli import exits
 from leveret.client import BasicProperties, blocking
 
+pytestmark = pytest.mark.commands
+
 DELAYED = {"x-delayed-type": "fanout"}
 
 

@@ -15,6 +15,8 @@ from command_process import Command
 from leveret.cli import exits
 from leveret.client import BasicProperties, blocking
 
+pytestmark = pytest.mark.commands
+
 
 def test_what_is_published_is_got(leveret: Command, queue: str) -> None:
     published = leveret("publish", queue, "hello")

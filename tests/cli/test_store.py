@@ -29,6 +29,8 @@ from leveret.store.disk import DiskLocked, ReadDisk, RealDisk
 from leveret.store.survey.survey import Survey
 from leveret.wire.properties import BasicProperties
 
+pytestmark = pytest.mark.commands
+
 
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Filled:
