@@ -445,11 +445,6 @@ class Runner:
         """Tell whether a checkpoint runs."""
         return self._checkpoint is not None
 
-    @property
-    def can_checkpoint(self) -> bool:
-        """Tell whether a checkpoint may begin: none runs, and the broker does not end."""
-        return self._checkpoint is None and not self.failed
-
     def step_checkpoint(self) -> None:
         """Go on with the checkpoint, unless it waits for a sync or for the disk."""
         checkpoint = self._checkpoint

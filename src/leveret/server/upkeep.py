@@ -156,7 +156,8 @@ class Upkeep(Observer):
         long = journal.bytes_since_roll > self._limits.journal_bytes_max
         wanted = self.wanted or broker.wants_chunks() or self._reclaim.wants()
         # A stop's last record must stay the last one.
-        if not (long or wanted) or self._stopping() or not self._runner.can_checkpoint:
+        busy = self._runner.in_checkpoint or self._runner.failed or self._stopping()
+        if not (long or wanted) or busy:
             return
         self.wanted = False
         compaction = self._compaction
